@@ -41,4 +41,6 @@ def _words(entry: CatalogueEntry) -> str:
 
 
 def _advice(entry: CatalogueEntry) -> str:
-    return entry.advice if entry.attempts_max is None else f"{entry.advice} At most {entry.attempts_max} attempts."
+    bound = "" if entry.attempts_max is None else f" At most {entry.attempts_max} attempts."
+    mended = " To a bot that waits at the gateway it is passed on at once." if entry.may_be_mended else ""
+    return f"{entry.advice}{bound}{mended}"

@@ -37,6 +37,7 @@ class CatalogueEntry(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope = Scope.MESSAGE
     methods: str = ""  # a regular expression on the method; empty: any
     attempts_max: int | None = None  # a tighter bound than the letter's own
+    may_be_mended: bool = False  # bots catch it and send in another way: final to a bot that waits for the answer
     advice: str
 
 
@@ -85,8 +86,8 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     _row(400, r"^(bad request: )?frozen_method_invalid", _FINAL, _B, "Telegram has frozen this account."),
     _row(409, r"", _PASSING, _M, "Two programs use this token at once."),
     # -- passing faults under code 400
-    _row(400, r"wrong file_id or the file is temporarily unavailable|wrong file identifier|wrong remote file identifier", _PASSING, _M, "The file id is not usable now; it may belong to another bot.", attempts_max=3),
-    _row(400, r"wrong http url specified|failed to get http url content|wrong type of the web page content|can't upload file by url|webpage_(curl_failed|media_empty)", _PASSING, _M, "Telegram could not fetch that URL. Upload the file itself.", attempts_max=3),
+    _row(400, r"wrong file_id or the file is temporarily unavailable|wrong file identifier|wrong remote file identifier", _PASSING, _M, "The file id is not usable now; it may belong to another bot.", attempts_max=3, may_be_mended=True),
+    _row(400, r"wrong http url specified|failed to get http url content|wrong type of the web page content|can't upload file by url|webpage_(curl_failed|media_empty)", _PASSING, _M, "Telegram could not fetch that URL. Upload the file itself.", attempts_max=3, may_be_mended=True),
     _row(400, r"group send failed", _PASSING, _M, "Telegram refused the album as a whole, often a flood in disguise."),
     _row(400, r"^(bad request: )?bad gateway", _PASSING, _M, "Trouble inside Telegram."),
     # -- final, this message only: the caller's to mend

@@ -68,6 +68,7 @@ class Refused(msgspec.Struct, frozen=True, kw_only=True):
     scope: Scope
     is_passing: bool = False
     attempts_max: int | None = None
+    may_be_mended: bool = False  # by a caller who hears of it at once
     may_have_arrived: bool = False  # only part of a multi-send was refused
     parameters: bytes = b""  # JSON as it came beside the words; nearly always nothing
 
@@ -191,7 +192,9 @@ def _apply(
             # A supergroup's id is negative and has 52 bits at most. To anywhere else nobody wants his letters taken.
             return Moved(to_chat_id=new) if new is not None and -(2**53) < new < 0 else refused
         case Verdict.PASSING:
-            return msgspec.structs.replace(refused, is_passing=True, attempts_max=entry.attempts_max)
+            return msgspec.structs.replace(
+                refused, is_passing=True, attempts_max=entry.attempts_max, may_be_mended=entry.may_be_mended
+            )
         case Verdict.PARTIAL:
             return msgspec.structs.replace(refused, may_have_arrived=True)
         case Verdict.UNCERTAIN:

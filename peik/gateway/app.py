@@ -209,7 +209,7 @@ class Gateway:
         if given.key is None and not kind.is_at_most_once:
             view = await self._service.answer(bot.bot_id, accepted.letter_id, wait_s)
         else:
-            view = await self._service.outcome(accepted, call, wait_s)
+            view = await self._service.outcome(accepted, call, wait_s, may_mend=True)
         if isinstance(view, bytes):
             return success(view)
         return of_letter(view, shape, bot, at_ms=self._peik.clock.wall_ms())

@@ -13,7 +13,7 @@ from peik.core.events import Event, Events, StoreFailed, StoreRecovered
 from peik.core.lanes import Lanes, Room
 from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import BACKOFF_MS_MAX, DELIVER, EXPIRED, Move, carried_on, end_unsent, settle
-from peik.core.outcome import Delivered, NetworkFault, Reply, Unsent, judge
+from peik.core.outcome import Delivered, NetworkFault, Refused, Reply, Unsent, judge
 from peik.core.pace import NO_LIMITS, Pace, PaceLimits
 from peik.errors import StoreUnavailable
 from peik.outbox.attachments import Attachments
@@ -580,8 +580,12 @@ class Sender:
             outcome = consequences.apply(letter, outcome, now, at_ms)
             if letter.enclosed:
                 self._enclosing.landed(letter)
-            if letter.id in self._eager and isinstance(outcome, Delivered):
-                self._eager.pop(letter.id)(outcome.result)
+            if letter.id in self._eager:
+                if isinstance(outcome, Delivered):
+                    self._eager.pop(letter.id)(outcome.result)
+                elif isinstance(outcome, Refused) and outcome.may_be_mended:
+                    # Who waits hears it now and sends in another way; tried again, the letter might arrive beside that.
+                    outcome = msgspec.structs.replace(outcome, is_passing=False)
             came_at = came_when(letter.number)
             waited_s = None if came_at is None else now - came_at
             settlement = settle(letter, outcome, at_ms=at_ms)

@@ -275,14 +275,24 @@ class OutboxService:
             finally:
                 self._forget(letter_id, ended)
 
-    async def outcome(self, accepted: AcceptedLetter, call: LetterCall, timeout_s: float) -> LetterView:
+    async def outcome(
+        self, accepted: AcceptedLetter, call: LetterCall, timeout_s: float, *, may_mend: bool = False
+    ) -> LetterView:
         """What became of a call, as `wait` gives it. The key of a repeat outlives its letter: one that was cleared away since is
-        shown as far as it is known, which is how it ended."""
+        shown as far as it is known, which is how it ended.
+
+        `may_mend`: a refusal that the caller can mend ends the letter while he waits, as in `answer`."""
+        bot_id = self.bot(call.bot_id).bot_id
+        if may_mend:
+            self._engine.watch(bot_id, accepted.letter_id, lambda _: None)
         try:
             return await self.wait(accepted.letter_id, timeout_s)
         except NotFound:
             if not accepted.is_repeat:
                 raise
+        finally:
+            if may_mend:
+                self._engine.watch(bot_id, accepted.letter_id, None)
         return self._cleared(accepted, call)
 
     def _cleared(self, accepted: AcceptedLetter, call: LetterCall) -> LetterView:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 
 from peik.app.lifetime import running
 from peik.settings.config import load
@@ -77,6 +78,20 @@ def test_files_and_albums_go_up_by_field_and_by_attach(tmp_path: Path) -> None:
         assert not list((tmp_path / "peik.db.files").iterdir())
 
     play(tmp_path, story, pace="off", options={"limits": {"on": False}})
+
+
+@pytest.mark.parametrize("words", ["wrong file identifier/HTTP URL specified", "failed to get HTTP URL content"])
+@pytest.mark.parametrize("key", [None, "once"])
+def test_a_refusal_that_bots_catch_is_passed_on_at_once(tmp_path: Path, words: str, key: str | None) -> None:
+    async def story(bot: Client, sim: Sim, peik: Server) -> None:
+        await sim.post("faults", kind="error", status=400, words=f"Bad Request: {words}", count=1, method="sendPhoto")
+        keyed = {} if key is None else {"peik_idempotency_key": key}
+        refused = await bot.call("sendPhoto", chat_id=5, photo="https://example.com/a.jpg", **keyed)
+        assert refused.refusal == (400, f"Bad Request: {words}")
+        (letter,) = (await peik.get("/v1/letters?state=failed"))["letters"]
+        assert letter["attempts_made"] == 1
+
+    play(tmp_path, story, gateway_wait="60s")
 
 
 def test_a_final_refusal_is_passed_on_as_it_came(tmp_path: Path) -> None:
