@@ -105,8 +105,8 @@ class World:
         for one in servers:
             session_id = _name(one.number)
             await self.service.create_session(f"agent{one.number % AGENTS}", phone=one.phone, session_id=session_id)
-            await self.service.send_code(session_id)
-            await self.service.give_code(session_id, CODE)
+            await self.service.signing_in.begin(session_id)
+            await self.service.signing_in.give_code(session_id, CODE)
         await _until(lambda: all(self.service.line_of(FIRST_USER + one.number) for one in servers))
 
     # ---- what is measured ----

@@ -241,7 +241,7 @@ class SessionApi(NeedsAccounts):
             found = await self._service.get_session_by_phone(query.phone)
             page = [found] if found is not None and query.has(found) else []
         else:
-            page = await self._service.sessions(query.wanted(), after=query.cursor, limit=query.limit + 1)
+            page = await self._service.archive.sessions(query.wanted(), after=query.cursor, limit=query.limit + 1)
         return SessionsAnswer(
             sessions=[SessionAnswer.of(session) for session in page[: query.limit]],
             next=page[query.limit - 1].session_id if len(page) > query.limit else None,
@@ -306,17 +306,17 @@ class SessionApi(NeedsAccounts):
     ) -> SessionAnswer:
         """Let Telegram send a code to the account's phone; by SMS if asked for."""
         body = body or CodeWanted()
-        return SessionAnswer.of(await self._service.send_code(session_id, body.phone, by_sms=body.by_sms))
+        return SessionAnswer.of(await self._service.signing_in.begin(session_id, body.phone, by_sms=body.by_sms))
 
     @_admin_operation("POST", f"{_ONE}/sign-in", name="signIn", example={"code": "12345"}, problems=_STEP)
     async def sign_in(self, caller: Caller, session_id: SessionInPath, body: SignInBody) -> SessionAnswer:
         """Give the code. The account is active then, or password_needed."""
-        return SessionAnswer.of(await self._service.give_code(session_id, str(body.code)))
+        return SessionAnswer.of(await self._service.signing_in.give_code(session_id, str(body.code)))
 
     @_admin_operation("DELETE", f"{_ONE}/sign-in", name="cancelSignIn", problems=_ASKED)
     async def cancel_sign_in(self, caller: Caller, session_id: SessionInPath) -> SessionAnswer:
         """Leave a sign-in that was begun."""
-        return SessionAnswer.of(await self._service.cancel_sign_in(session_id))
+        return SessionAnswer.of(await self._service.signing_in.cancel(session_id))
 
     @_admin_operation(
         "POST",
@@ -329,7 +329,7 @@ class SessionApi(NeedsAccounts):
         """Give the password of an account with two-step verification."""
         if not 0 < len(body.password) <= 1024:
             raise BadInput(code="malformed_password", detail="password has 1 to 1024 characters.")
-        return SessionAnswer.of(await self._service.give_password(session_id, body.password))
+        return SessionAnswer.of(await self._service.signing_in.give_password(session_id, body.password))
 
     @_admin_operation(
         "GET", f"{_ONE}/qr", name="getQr", answers={200: QrAnswer}, other_media_types=(_SVG,), problems=_ASKED
@@ -341,7 +341,7 @@ class SessionApi(NeedsAccounts):
         # It begins something at Telegram and is worth an account for a minute: a key that may only read gets none.
         from peik.web.responses import svg
 
-        qr = await self._service.qr(session_id)
+        qr = await self._service.signing_in.qr(session_id)
         picture = svg(qr.url)
         if _SVG in (headers.accept or ""):
             if picture is None:
@@ -355,12 +355,12 @@ class SessionApi(NeedsAccounts):
     @_admin_operation("POST", f"{_ONE}/start", name="startSession", problems=_ASKED)
     async def start(self, caller: Caller, session_id: SessionInPath) -> SessionAnswer:
         """Let a paused or failed account run again."""
-        return SessionAnswer.of(await self._service.start(session_id))
+        return SessionAnswer.of(await self._service.crew.start(session_id))
 
     @_admin_operation("POST", f"{_ONE}/stop", name="stopSession", problems=_ASKED)
     async def stop(self, caller: Caller, session_id: SessionInPath) -> SessionAnswer:
         """Pause an account: it is disconnected, and stays signed in."""
-        return SessionAnswer.of(await self._service.stop(session_id))
+        return SessionAnswer.of(await self._service.crew.stop(session_id))
 
     @_admin_operation("POST", f"{_ONE}/restart", name="restartSession", problems=_ASKED)
     async def restart(self, caller: Caller, session_id: SessionInPath) -> SessionAnswer:

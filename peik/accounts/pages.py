@@ -72,7 +72,7 @@ class SessionPages:
             one = await self._sessions.get_session_by_phone(phone)
             found = [one] if one is not None else []
         elif trouble is None:
-            found = await self._sessions.sessions(wanted, after=fields.text("cursor"), limit=PAGE + 1)
+            found = await self._sessions.archive.sessions(wanted, after=fields.text("cursor"), limit=PAGE + 1)
         return self._board.page(
             request,
             visitor,
@@ -107,7 +107,7 @@ class SessionPages:
         session = await service.session(_id(request))
         if session.state in _OVER:
             return RedirectResponse(_page_of(session), 303)
-        qr = await service.qr(session.session_id)
+        qr = await service.signing_in.qr(session.session_id)
         picture = svg(qr.url)
         return self._board.page(
             request,
@@ -159,35 +159,37 @@ class SessionPages:
 
     async def send_code(self, request: Request, visitor: Visitor) -> Response:
         fields = await Fields.sent(request)
-        session = await self._service(visitor).send_code(
+        session = await self._service(visitor).signing_in.begin(
             _id(request), fields.text("phone"), by_sms=fields.is_on("by_sms")
         )
         return self._back(request, visitor, session, "sessions_code_sent")
 
     async def sign_in(self, request: Request, visitor: Visitor) -> Response:
         code = (await Fields.sent(request)).need("code")
-        return self._signed(request, visitor, await self._service(visitor).give_code(_id(request), code))
+        return self._signed(request, visitor, await self._service(visitor).signing_in.give_code(_id(request), code))
 
     async def give_password(self, request: Request, visitor: Visitor) -> Response:
         password = (await Fields.sent(request)).secret("password")
-        return self._signed(request, visitor, await self._service(visitor).give_password(_id(request), password))
+        return self._signed(
+            request, visitor, await self._service(visitor).signing_in.give_password(_id(request), password)
+        )
 
     def _signed(self, request: Request, visitor: Visitor, session: Session) -> Response:
         is_in = session.state is SessionState.ACTIVE
         return self._back(request, visitor, session, "sessions_signed_in" if is_in else "sessions_password_needed")
 
     async def leave_sign_in(self, request: Request, visitor: Visitor) -> Response:
-        session = await self._service(visitor).cancel_sign_in(_id(request))
+        session = await self._service(visitor).signing_in.cancel(_id(request))
         return self._back(request, visitor, session, "sessions_changed")
 
     # ---- running ----
 
     async def start(self, request: Request, visitor: Visitor) -> Response:
-        session = await self._service(visitor).start(_id(request))
+        session = await self._service(visitor).crew.start(_id(request))
         return self._back(request, visitor, session, "sessions_started")
 
     async def stop(self, request: Request, visitor: Visitor) -> Response:
-        session = await self._service(visitor).stop(_id(request))
+        session = await self._service(visitor).crew.stop(_id(request))
         return self._back(request, visitor, session, "sessions_stopped")
 
     async def restart(self, request: Request, visitor: Visitor) -> Response:

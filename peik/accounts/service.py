@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from peik.accounts.client import AccountLine, ClientError, Qr
+from peik.accounts.client import AccountLine, ClientError
 from peik.accounts.crew import Crew
 from peik.accounts.events import ArchiveAway, ArchiveBack
 from peik.accounts.feeds import FeedFilter, Feeds, Follower
@@ -19,16 +19,10 @@ from peik.accounts.upkeep import Resealed, reseal
 from peik.archive.store import (
     Archive,
     ChatState,
-    EventFilter,
-    Happening,
-    LogFilter,
-    LogLine,
     Message,
-    MessageFilter,
     Session,
     SessionFilter,
     SessionState,
-    Tallied,
 )
 from peik.clock import Clock
 from peik.core.events import Events, Surprise
@@ -177,30 +171,36 @@ class OpenAccounts:
         """The sessions that run on this node."""
         return [] if self._crew is None else self._crew.running()
 
-    async def tally(self, agent_id: str | None = None) -> Tallied:
-        return await self._ready().tally(agent_id)
+    # ---- those who know ----
 
-    # ---- what the rest of the service needs ----
-
-    def _ready(self) -> Archive:
-        if self._away is not None:
-            raise Unavailable(code="archive_away", detail=self._away)
+    @property
+    def archive(self) -> Archive:
+        """What was seen, and all sessions. Raises Unavailable until it is open."""
+        self._must_be_open()
         return self._archive
 
-    def _signer(self) -> SignInSteps:
-        self._ready()
+    def _must_be_open(self) -> None:
+        if self._away is not None:
+            raise Unavailable(code="archive_away", detail=self._away)
+
+    @property
+    def signing_in(self) -> SignInSteps:
+        """Raises Conflict without an application."""
+        self._must_be_open()
         if self._signing_in is None:
             raise _no_application()
         return self._signing_in
 
     def _must_be_able(self) -> Importing:
-        self._ready()
+        self._must_be_open()
         if self._importing is None:
             raise _no_application()
         return self._importing
 
-    def _running(self) -> Crew:
-        self._ready()
+    @property
+    def crew(self) -> Crew:
+        """Who starts and stops sessions. Raises Conflict without an application."""
+        self._must_be_open()
         if self._crew is None:
             raise _no_application()
         return self._crew
@@ -230,7 +230,7 @@ class AccountService(OpenAccounts):
         session_id: str | None = None,
     ) -> Session:
         """`file`: it runs from this Telethon file in PEIK_SESSIONS_DIR, which is signed in already."""
-        self._ready()
+        self._must_be_open()
         if file is not None or proxy is not None:
             self._must_be_able()
         made = await self._registry.create_session(agent_id, phone=phone, metadata=metadata, session_id=session_id)
@@ -255,46 +255,46 @@ class AccountService(OpenAccounts):
         return session
 
     async def get_session_by_id(self, session_id: str) -> Session | None:
-        self._ready()
+        self._must_be_open()
         return await self._registry.get_session_by_id(session_id)
 
     async def get_session_by_phone(self, phone: str) -> Session | None:
-        self._ready()
+        self._must_be_open()
         return await self._registry.get_session_by_phone(phone)
 
     async def get_sessions_by_agent(self, agent_id: str) -> list[Session]:
-        self._ready()
+        self._must_be_open()
         return await self._registry.get_sessions_by_agent(agent_id)
 
     async def get_all_active_sessions(self) -> list[Session]:
-        self._ready()
+        self._must_be_open()
         return await self._registry.get_all_active_sessions()
 
     async def update_session_phone(self, session_id: str, phone: str) -> Session:
-        self._ready()
+        self._must_be_open()
         return await self._registry.update_session_phone(session_id, phone)
 
     async def update_session_connected(self, session_id: str, is_connected: bool) -> Session:
-        self._ready()
+        self._must_be_open()
         return await self._registry.update_session_connected(session_id, is_connected)
 
     async def update_session_activity(self, session_id: str) -> None:
-        self._ready()
+        self._must_be_open()
         await self._registry.update_session_activity(session_id)
 
     async def update_session_metadata(self, session_id: str, metadata: Mapping[str, object]) -> Session:
-        self._ready()
+        self._must_be_open()
         return await self._registry.update_session_metadata(session_id, metadata)
 
     async def deactivate_session(self, session_id: str) -> Session:
-        self._ready()
+        self._must_be_open()
         session = await self._registry.deactivate_session(session_id)
         self.look()
         return session
 
     async def delete_session(self, session_id: str) -> bool:
         """Its account goes with it, unless another session has the same. Raises Conflict while there are letters to send."""
-        self._ready()
+        self._must_be_open()
         session = await self._registry.get_session_by_id(session_id)
         if session is None:
             return False
@@ -307,7 +307,7 @@ class AccountService(OpenAccounts):
         return await self._registry.delete_session(session_id)
 
     async def cleanup_old_sessions(self, days: float = OLD_DAYS) -> int:
-        self._ready()
+        self._must_be_open()
         return await remove_old_sessions(self._registry, self._accounts, days)
 
     async def _is_shared(self, session: Session) -> bool:
@@ -318,62 +318,34 @@ class AccountService(OpenAccounts):
 
     async def session(self, session_id: str) -> Session:
         """Raises NotFound."""
-        self._ready()
+        self._must_be_open()
         return await self._registry.need(session_id)
-
-    async def sessions(self, wanted: SessionFilter, *, after: str | None, limit: int) -> list[Session]:
-        """In the order of their ids, after one."""
-        return await self._ready().sessions(wanted, after=after, limit=limit)
 
     async def set_proxy(self, session_id: str, proxy: str | None) -> Session:
         """socks5://, socks4:// or http://user:password@host:port; None: straight. It is used from the next connect on."""
-        self._ready()
+        self._must_be_open()
         self._must_be_able().check_proxy(proxy)
         sealed = None if proxy is None else self._vault.seal(proxy, context=proxy_context(session_id))
         return await self._registry.change(session_id, lambda old: msgspec.structs.replace(old, proxy=sealed))
 
     async def activate_session(self, session_id: str) -> Session:
         """The contrary of `deactivate_session`."""
-        self._ready()
+        self._must_be_open()
         session = await self._registry.change(session_id, lambda old: msgspec.structs.replace(old, is_active=True))
         self.look()
         return session
 
-    # ---- signing in ----
-
-    async def send_code(self, session_id: str, phone: str | None = None, *, by_sms: bool = False) -> Session:
-        return await self._signer().begin(session_id, phone, by_sms=by_sms)
-
-    async def give_code(self, session_id: str, code: str) -> Session:
-        return await self._signer().give_code(session_id, code)
-
-    async def give_password(self, session_id: str, password: str) -> Session:
-        return await self._signer().give_password(session_id, password)
-
-    async def qr(self, session_id: str) -> Qr:
-        """What became of it is in the session's state."""
-        return await self._signer().qr(session_id)
-
-    async def cancel_sign_in(self, session_id: str) -> Session:
-        return await self._signer().cancel(session_id)
-
     # ---- running ----
-
-    async def start(self, session_id: str) -> Session:
-        return await self._running().start(session_id)
-
-    async def stop(self, session_id: str) -> Session:
-        return await self._running().stop(session_id)
 
     async def restart(self, session_id: str) -> Session:
         """Connect anew. Raises Conflict if it does not run on this node."""
-        await self._running().restart(session_id)
+        await self.crew.restart(session_id)
         return await self._registry.need(session_id)
 
     async def log_out(self, session_id: str) -> Session:
         """At Telegram, too. Raises Conflict if it runs on another node."""
         try:
-            return await self._running().log_out(session_id)
+            return await self.crew.log_out(session_id)
         except ClientError as error:
             raise problem_of(error) from None
 
@@ -381,7 +353,7 @@ class AccountService(OpenAccounts):
         self, paths: Sequence[Path], *, agent_id: str, check: bool = False, keep_files: bool = False
     ) -> AsyncIterator[Looked]:
         """One report for each file, as it comes. See `peik.accounts.session_files`."""
-        self._ready()
+        self._must_be_open()
         return self._imported(self._must_be_able().run(paths, agent_id=agent_id, check=check, keep_files=keep_files))
 
     async def _imported(self, reports: AsyncIterator[Looked]) -> AsyncIterator[Looked]:
@@ -391,60 +363,33 @@ class AccountService(OpenAccounts):
 
     async def reseal(self) -> Resealed:
         """After a change of PEIK_SECRET_KEY."""
-        self._ready()
+        self._must_be_open()
         return await reseal(self._registry, self._vault)
 
     # ---- what they saw ----
 
-    async def messages(
-        self, wanted: MessageFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[Message], str | None]:
-        return await self._ready().messages(wanted, cursor=cursor, limit=limit)
-
-    async def count_messages(self, wanted: MessageFilter) -> int:
-        return await self._ready().count_messages(wanted)
-
     async def versions(self, session_id: str, chat_id: int, message_id: int) -> list[Message]:
         """The oldest first. Raises NotFound."""
-        found = await self._ready().versions(session_id, chat_id, message_id)
+        found = await self.archive.versions(session_id, chat_id, message_id)
         if not found:
             raise NotFound(code="no_such_message", detail="This message is not in the archive.")
         return found
-
-    async def events(
-        self, wanted: EventFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[Happening], str | None]:
-        return await self._ready().events(wanted, cursor=cursor, limit=limit)
-
-    async def logs(self, wanted: LogFilter, *, cursor: str | None, limit: int) -> tuple[list[LogLine], str | None]:
-        return await self._ready().logs(wanted, cursor=cursor, limit=limit)
-
-    async def archive(self) -> Archive:
-        """For those who look after what is in it. Raises Unavailable until it is open."""
-        return self._ready()
-
-    async def forget_person(self, user_id: int) -> Mapping[str, int]:
-        """How many rows went, by kind."""
-        return await self._ready().forget_person(user_id)
 
     async def follow(
         self, wanted: FeedFilter, *, after: Mapping[str, int] | None = None, reader: str | None = None
     ) -> Follower:
         """What is archived from now on, in order for each session; with `after`, from behind these lines; with a reader's
         name, from where that reader was. Raises BadInput for both at once."""
-        self._ready()
+        self._must_be_open()
         if after is not None and reader is not None:
             raise BadInput(code="two_places", detail="Give a place, or the name of a reader; not both.")
         return await self._feeds.follow(wanted, after=after, reader=reader)
-
-    async def forget_reader(self, reader: str) -> bool:
-        return await self._ready().remove_reader(reader)
 
     # ---- crawls ----
 
     async def chats(self, session_id: str) -> list[ChatState]:
         """Chats of which something is known, in the order of their ids."""
-        self._ready()
+        self._must_be_open()
         await self._registry.need(session_id)
         return sorted(
             (one for one in await self._archive.chat_states(session_id) if one.chat_id), key=lambda one: one.chat_id

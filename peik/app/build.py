@@ -1,6 +1,7 @@
 """Builds Peik: the one place, with the `wiring` of each slice, that knows the concrete classes. It opens and starts nothing."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -11,6 +12,7 @@ from peik.admin.keys import Keyring
 from peik.alerts.wiring import watch_of
 from peik.app.context import Context
 from peik.app.runtime import Runtime
+from peik.archive.store import Archive
 from peik.backups.wiring import keeper_of
 from peik.broadcasts.wiring import broadcasts_of
 from peik.clock import Clock
@@ -98,10 +100,15 @@ def _eraser(context: Context, outbox: Outbox, accounts: "AccountService | None")
         letters=outbox.service,
         bots=lambda: [bot.bot_id for bot in outbox.service.bots()],
         store=context.store,
-        archive=None if accounts is None else accounts.archive,
+        archive=None if accounts is None else partial(_archive_of, accounts),
         is_live=True,
         reread=outbox.courier.reread_chats,
     )
+
+
+async def _archive_of(accounts: "AccountService") -> Archive:
+    """Looked at when somebody is forgotten: it may open long after this node was built. Raises Unavailable until then."""
+    return accounts.archive
 
 
 def custodian_of(config: Config, store: AnyStore, *, clock: Clock, events: Events) -> Custodian:

@@ -338,13 +338,13 @@ class MessageApi(NeedsAccounts):
     @_read_messages("GET", "/v1/messages", name="listMessages", problems=_READ)
     async def list_messages(self, caller: Caller, query: MessagesQuery) -> MessagesAnswer:
         """Messages by account, chat, sender, time, kind or whole words; the newest first."""
-        found, following = await self._service.messages(query.wanted(), cursor=query.cursor, limit=query.limit)
+        found, following = await self._service.archive.messages(query.wanted(), cursor=query.cursor, limit=query.limit)
         return MessagesAnswer(messages=[ArchivedMessageAnswer.of(one) for one in found], next=following)
 
     @_read_messages("GET", "/v1/messages/count", name="countMessages", problems=_READ)
     async def count_messages(self, caller: Caller, query: MessageQuery) -> MessageCountAnswer:
         """How many messages a list of the same filter has in all."""
-        return MessageCountAnswer(count=await self._service.count_messages(query.wanted()))
+        return MessageCountAnswer(count=await self._service.archive.count_messages(query.wanted()))
 
     @_read_messages(
         "GET",
@@ -360,7 +360,9 @@ class MessageApi(NeedsAccounts):
 
         With `limit` only so many, and the header `Peik-Next-Cursor` says where it goes on."""
         size = EXPORT_PAGE if query.limit is None else query.limit
-        parts = export_messages(self._service, query.wanted(), form=query.format, cursor=query.cursor, page=size)
+        parts = export_messages(
+            self._service.archive, query.wanted(), form=query.format, cursor=query.cursor, page=size
+        )
         first = await anext(parts)  # what is wrong is said while it can be
         if query.limit is None:
             return Streamed(
@@ -408,7 +410,7 @@ class MessageApi(NeedsAccounts):
     @_read_messages("GET", "/v1/messages/stats", name="getArchiveStats", problems=_READ)
     async def get_stats(self, caller: Caller, query: StatsQuery) -> ArchiveStatsAnswer:
         """How much is archived, in all or of one agent."""
-        return ArchiveStatsAnswer(**msgspec.structs.asdict(await self._service.tally(query.agent_id)))
+        return ArchiveStatsAnswer(**msgspec.structs.asdict(await self._service.archive.tally(query.agent_id)))
 
     @_for_all(
         "POST",
@@ -421,7 +423,7 @@ class MessageApi(NeedsAccounts):
     )
     async def forget(self, caller: Caller, body: ForgetBody) -> ForgottenAnswer:
         """Remove for good what a person wrote and did, in the archives of all accounts: how much it was, by kind."""
-        removed = await self._service.forget_person(whole_number(str(body.user_id), "user_id"))
+        removed = await self._service.archive.forget_person(whole_number(str(body.user_id), "user_id"))
         return ForgottenAnswer(removed=dict(removed))
 
     @_read_messages(
@@ -441,7 +443,7 @@ class MessageApi(NeedsAccounts):
     @_for_all("GET", "/v1/events", name="listEvents", tag="events", scope="read", problems=_READ)
     async def list_events(self, caller: Caller, query: EventsQuery) -> HappeningsAnswer:
         """What else accounts saw: who joined, left, read or reacted; the newest first."""
-        found, following = await self._service.events(query.wanted(), cursor=query.cursor, limit=query.limit)
+        found, following = await self._service.archive.events(query.wanted(), cursor=query.cursor, limit=query.limit)
         return HappeningsAnswer(events=[HappeningAnswer.of(one) for one in found], next=following)
 
     @_for_all(
@@ -491,7 +493,7 @@ class MessageApi(NeedsAccounts):
     )
     async def forget_reader(self, caller: Caller, name: _NameInPath) -> None:
         """Forget how far a reader of streams is: under this name everything that is kept is told again."""
-        found = [await self._service.forget_reader(one) for one in (name, events_reader(name))]
+        found = [await self._service.archive.remove_reader(one) for one in (name, events_reader(name))]
         if not any(found):
             raise NotFound(code="unknown_reader", detail="No reader of this name has a place here.")
 
@@ -500,7 +502,7 @@ class MessageApi(NeedsAccounts):
     @_for_all("GET", "/v1/logs", name="listLogs", tag="logs", scope="read", problems=_READ)
     async def list_logs(self, caller: Caller, query: LogsQuery) -> LogsAnswer:
         """Peik's own log, where it is kept in the archive; the newest first."""
-        found, following = await self._service.logs(query.wanted(), cursor=query.cursor, limit=query.limit)
+        found, following = await self._service.archive.logs(query.wanted(), cursor=query.cursor, limit=query.limit)
         return LogsAnswer(logs=[LogLineAnswer.of(one) for one in found], next=following)
 
 
@@ -568,7 +570,7 @@ class ArchiveHealth:
     async def _ask(self) -> str | None:
         try:
             async with asyncio.timeout(ANSWER_S):
-                await self._sessions.sessions(SessionFilter(), after=_BEHIND_ALL, limit=1)
+                await self._sessions.archive.sessions(SessionFilter(), after=_BEHIND_ALL, limit=1)
         except TimeoutError:
             return "The archive does not answer."
         except Unavailable as error:

@@ -6,11 +6,10 @@ import enum
 import io
 from collections.abc import AsyncGenerator, Sequence
 from datetime import UTC, datetime
-from typing import Protocol
 
 import msgspec
 
-from peik.archive.store import EventFilter, Happening, Message, MessageFilter
+from peik.archive.store import Archive, EventFilter, Happening, Message, MessageFilter
 
 PAGE = 1000
 
@@ -20,18 +19,6 @@ _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 # Ids pass 2^53, which not every reader of JSON can: they are texts there, as everywhere in Peik.
 _IDS = frozenset({"chat_id", "message_id", "sender_id", "reply_to", "grouped_id", "letter_id", "user_id"})
-
-
-class ExportSource(Protocol):
-    """Whoever has messages and events page by page: an archive, or the service of accounts."""
-
-    async def messages(
-        self, wanted: MessageFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[Message], str | None]: ...
-
-    async def events(
-        self, wanted: EventFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[Happening], str | None]: ...
 
 
 class ExportFormat(enum.StrEnum):
@@ -48,7 +35,7 @@ class ExportPart(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def export_messages(
-    source: ExportSource, wanted: MessageFilter, *, form: ExportFormat, cursor: str | None = None, page: int = PAGE
+    source: Archive, wanted: MessageFilter, *, form: ExportFormat, cursor: str | None = None, page: int = PAGE
 ) -> AsyncGenerator[ExportPart, None]:
     """The newest first. For a bar of progress ask for their count first. A CSV has its head only at the beginning."""
     is_first = cursor is None
@@ -62,7 +49,7 @@ async def export_messages(
 
 
 async def export_events(
-    source: ExportSource, wanted: EventFilter, *, form: ExportFormat, cursor: str | None = None, page: int = PAGE
+    source: Archive, wanted: EventFilter, *, form: ExportFormat, cursor: str | None = None, page: int = PAGE
 ) -> AsyncGenerator[ExportPart, None]:
     """The same of events."""
     is_first = cursor is None

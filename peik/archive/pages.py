@@ -104,8 +104,10 @@ class ArchivePages:
         found: list[Message] = []
         following = None
         if trouble is None:
-            found, following = await service.messages(_message_filter(fields), cursor=fields.text("cursor"), limit=PAGE)
-            tally = await service.tally()
+            found, following = await service.archive.messages(
+                _message_filter(fields), cursor=fields.text("cursor"), limit=PAGE
+            )
+            tally = await service.archive.tally()
         return self._board.page(
             request,
             visitor,
@@ -141,7 +143,7 @@ class ArchivePages:
         if self._sessions is None:
             return no_sessions(self._board, request, visitor)
         fields = Fields.asked(request)
-        found, following = await self._service(visitor).events(
+        found, following = await self._service(visitor).archive.events(
             _event_filter(fields), cursor=fields.text("cursor"), limit=PAGE
         )
         return self._board.page(
@@ -168,7 +170,7 @@ class ArchivePages:
             until_ms=fields.instant_ms("until"),
             text=fields.text("text"),
         )
-        found, following = await self._service(visitor).logs(wanted, cursor=fields.text("cursor"), limit=PAGE)
+        found, following = await self._service(visitor).archive.logs(wanted, cursor=fields.text("cursor"), limit=PAGE)
         return self._board.page(
             request,
             visitor,
@@ -187,20 +189,20 @@ class ArchivePages:
         """The newest first. An answer that breaks off is not the whole."""
         service, fields = self._service(visitor), Fields.asked(request)
         form = form_of(fields)
-        parts = export_messages(service, _message_filter(fields), form=form, page=EXPORT_PAGE)
+        parts = export_messages(service.archive, _message_filter(fields), form=form, page=EXPORT_PAGE)
         return await download(data_of(parts), form=form, name="messages")
 
     async def export_events(self, request: Request, visitor: Visitor) -> Response:
         service, fields = self._service(visitor), Fields.asked(request)
         form = form_of(fields)
-        parts = export_events(service, _event_filter(fields), form=form, page=EXPORT_PAGE)
+        parts = export_events(service.archive, _event_filter(fields), form=form, page=EXPORT_PAGE)
         return await download(data_of(parts), form=form, name="events")
 
     async def forget(self, request: Request, visitor: Visitor) -> Response:
         """Remove for good what a person wrote and did, in the archives of all accounts."""
         user_id = whole_number((await Fields.sent(request)).need("user_id"), "user_id")
         self._board.note(request, target=str(user_id))
-        removed = await self._service(visitor).forget_person(user_id)
+        removed = await self._service(visitor).archive.forget_person(user_id)
         return self._board.back(
             request, visitor, "/admin/archive", said="archive_forgotten", user=user_id, count=sum(removed.values())
         )

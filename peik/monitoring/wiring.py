@@ -165,7 +165,7 @@ class OverviewAsked:
         states: Counter[str] = Counter()
         after, is_more = None, True
         while is_more:
-            page = await self._sessions.sessions(SessionFilter(), after=after, limit=SESSIONS_PAGE)
+            page = await self._sessions.archive.sessions(SessionFilter(), after=after, limit=SESSIONS_PAGE)
             states.update(str(session.state) for session in page)
             is_more = len(page) >= SESSIONS_PAGE
             after = page[-1].session_id if page else None

@@ -120,8 +120,8 @@ class House:
 
     async def sign_in(self, person: Person, *, agent_id: str = "a", session_id: str | None = None) -> Session:
         made = await self.service.create_session(agent_id, phone=person.phone, session_id=session_id)
-        await self.service.send_code(made.session_id)
-        return await self.service.give_code(made.session_id, self.accounts.code_of(person.phone))
+        await self.service.signing_in.begin(made.session_id)
+        return await self.service.signing_in.give_code(made.session_id, self.accounts.code_of(person.phone))
 
     async def connected(self, person: Person) -> None:
         await self.until(lambda: self.service.line_of(person.user_id))

@@ -215,7 +215,7 @@ def test_a_house_keeps_its_log_if_it_is_told_to() -> None:
             await house.sign_in(house.ali, session_id="s1")
             await house.connected(house.ali)
         async with house.open():
-            found, _ = await house.service.logs(LogFilter(session_id="s1"), cursor=None, limit=10)
+            found, _ = await house.service.archive.logs(LogFilter(session_id="s1"), cursor=None, limit=10)
             assert [one.event for one in found][-1] == "-> session is up"
             assert found[-1].node == house.peik.store.nodes.node
 
@@ -228,6 +228,6 @@ def test_and_keeps_none_by_default() -> None:
             await house.sign_in(house.ali, session_id="s1")
             await house.connected(house.ali)
             await asyncio.sleep(10)
-            assert await house.service.logs(LogFilter(), cursor=None, limit=10) == ([], None)
+            assert await house.service.archive.logs(LogFilter(), cursor=None, limit=10) == ([], None)
 
     play_closed(story)

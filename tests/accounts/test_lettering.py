@@ -128,7 +128,7 @@ def test_what_never_comes_into_the_archive_is_given_up() -> None:
     async def story(house: House) -> None:
         await begin(house)
         found: list[LetterLinks] = [one for one in house.service._chores if isinstance(one, LetterLinks)]
-        await house.service.stop("s1")
+        await house.service.crew.stop("s1")
         event = Settled(
             bot_id=house.ali.user_id,
             letter_id=await house.send_as(house.ali, house.sara.user_id, "waits"),

@@ -179,8 +179,8 @@ class World:
         service = node.up.accounts
         for number, person in enumerate(self.people):
             made = await node.asked(service.create_session("a", phone=person.phone, session_id=f"s{number}"))
-            await node.asked(service.send_code(made.session_id))
-            await node.asked(service.give_code(made.session_id, self.telegram.code_of(person.phone)))
+            await node.asked(service.signing_in.begin(made.session_id))
+            await node.asked(service.signing_in.give_code(made.session_id, self.telegram.code_of(person.phone)))
 
     async def run_by(self, *nodes: Node) -> None:
         """Until each session is connected on exactly one of these nodes, on that which has the lease of its account."""
@@ -240,7 +240,7 @@ class World:
             while len(lines) < len(there):
                 lines = await node.asked(node.archive.fed(session_id, after=0, limit=10_000))
                 await asyncio.sleep(LOOK_S)
-        found, _ = await node.asked(service.messages(wanted, cursor=None, limit=1000))
+        found, _ = await node.asked(service.archive.messages(wanted, cursor=None, limit=1000))
         assert sorted(one.text for one in found) == there
         assert [line.number for line in lines] == list(range(1, len(there) + 1)), "each was told once"
 

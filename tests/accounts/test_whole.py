@@ -62,12 +62,12 @@ def test_letters_wait_while_the_account_is_away_and_cost_nothing() -> None:
     async def story(house: House) -> None:
         session = await house.sign_in(house.ali)
         await house.connected(house.ali)
-        await house.service.stop(session.session_id)
+        await house.service.crew.stop(session.session_id)
         letter = await house.send_as(house.ali, house.sara.user_id, "later")
         await asyncio.sleep(600)
         view = await house.peik.outbox.service.letter(letter)
         assert (view.state, view.attempts_made, view.uncertain_tries) == (State.WAITING, 0, 0)
-        await house.service.start(session.session_id)
+        await house.service.crew.start(session.session_id)
         await house.connected(house.ali)
         began = house.clock.mono()
         assert (await house.ended(letter)).state is State.COMPLETED
@@ -139,7 +139,7 @@ def test_deleting_a_session_takes_its_account_along_but_not_its_letters() -> Non
     async def story(house: House) -> None:
         session = await house.sign_in(house.ali)
         await house.connected(house.ali)
-        await house.service.stop(session.session_id)
+        await house.service.crew.stop(session.session_id)
         letter = await house.send_as(house.ali, house.sara.user_id, "waits")
         with pytest.raises(Conflict):
             await house.service.delete_session(session.session_id)

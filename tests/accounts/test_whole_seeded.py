@@ -254,7 +254,7 @@ class World:
     async def pause(self) -> None:
         session_id = self.chance.choice(list(self.sessions))
         act = self.chance.choice(["stop", "start", "start"])
-        await self.asked(lambda: getattr(self.house.service, act)(session_id))
+        await self.asked(lambda: getattr(self.house.service.crew, act)(session_id))
 
     async def step(self) -> None:
         deeds = {
@@ -309,7 +309,7 @@ class World:
         self.begin()
         await self._until(lambda: self._is_open)
         for session_id in self.sessions:
-            await self.asked(lambda session_id=session_id: self.house.service.start(session_id))
+            await self.asked(lambda session_id=session_id: self.house.service.crew.start(session_id))
         while None in self.letters.values():
             await self.send_again()
         await asyncio.sleep(SETTLE_S)

@@ -36,8 +36,8 @@ def test_an_account_that_was_signed_out_elsewhere_is_told_until_it_is_signed_in(
             house.accounts.revoke(house.ali)
             assert f"session {session.session_id}" in await hearing.begins("session-ended", within_s=600)
             await hearing.goes_on("session-ended")
-            await house.service.send_code(session.session_id)
-            await house.service.give_code(session.session_id, house.accounts.code_of(house.ali.phone))
+            await house.service.signing_in.begin(session.session_id)
+            await house.service.signing_in.give_code(session.session_id, house.accounts.code_of(house.ali.phone))
             await hearing.is_over("session-ended")
 
     alarm(story)
@@ -56,7 +56,7 @@ def test_an_account_whose_key_cannot_be_opened_is_told_until_it_can() -> None:
             await hearing.begins("session-unfit", within_s=600)
         lost.rename(key)
         async with house.open():
-            await house.service.start(session.session_id)
+            await house.service.crew.start(session.session_id)
             await hearing.is_over("session-unfit")
 
     alarm(story)
