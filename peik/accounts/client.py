@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from peik.archive.store import ChatState, FeedRecord, Happening, KeptCounts, Message, MessageFilter, Session
+from peik.archive.store import Happening, Message, Session
 from peik.core.outcome import Reply
 from peik.telegram.port import Request
 
@@ -161,34 +161,6 @@ class ClientFactory(Protocol):
 # What running sessions ask of others: a piece of the archive, rights with names, and a line to Telegram.
 
 
-class SeenBook(Protocol):
-    """Where sessions keep what they see: see `peik.archive.store.Archive`."""
-
-    async def keep_messages(self, messages: Sequence[Message]) -> KeptCounts: ...
-
-    async def mark_deleted(
-        self, session_id: str, chat_id: int | None, message_ids: Sequence[int], *, at_ms: int
-    ) -> int: ...
-
-    async def messages(
-        self, wanted: MessageFilter, *, cursor: str | None, limit: int
-    ) -> tuple[list[Message], str | None]: ...
-
-    async def keep_events(self, events: Sequence[Happening]) -> int: ...
-
-    async def feed(self, lines: Sequence[FeedRecord]) -> int: ...
-
-    async def message_ids(self, session_id: str, chat_id: int, *, above: int, limit: int) -> list[int]: ...
-
-    async def chat_states(self, session_id: str) -> list[ChatState]: ...
-
-    async def save_chat_state(self, state: ChatState) -> None: ...
-
-    async def save_updates_state(self, session_id: str, state: bytes) -> None: ...
-
-    async def updates_state(self, session_id: str) -> bytes | None: ...
-
-
 class SessionLocks(Protocol):
     """Rights with names, to one node at a time: see `peik.core.nodes.NodeStore`."""
 
@@ -207,13 +179,3 @@ class Rights(Protocol):
 
     async def enlist(self, sessions: Sequence[Session]) -> None:
         """These are to run: letters may go out for their accounts from now on. Raises StoreUnavailable."""
-
-
-class AccountLine(Protocol):
-    """An account's connection, while there is one and this node may use it."""
-
-    @property
-    def client(self) -> AccountClient | None: ...
-
-    @property
-    def me(self) -> Me | None: ...

@@ -93,7 +93,7 @@ class Crew:
         return None if held is None or held.is_leaving else held.runner
 
     def line_of(self, user_id: int) -> SessionRunner | None:
-        """The line of an account: see `peik.accounts.client.Line`."""
+        """Who runs an account, for its letters: while it is connected, and this node may use it."""
         for session_id, held in self._held.items():
             runner = held.runner
             if runner is not None and runner.me is not None and runner.me.user_id == user_id:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from peik.accounts.budget import PatientRequests
-from peik.accounts.client import AccountClient, ClientError, Dialog, SeenBook, Trouble
+from peik.accounts.client import AccountClient, ClientError, Dialog, Trouble
 from peik.accounts.events import ChatUnread, CrawlAdvanced, HolesFilled, SessionFed
 from peik.accounts.feeds import lines_of_deleted, lines_of_messages
-from peik.archive.store import ChatState, FeedRecord, Message, MessageFilter
+from peik.archive.store import Archive, ChatState, FeedRecord, Message, MessageFilter
 from peik.clock import Clock
 from peik.core.events import Events
 from peik.errors import BadInput, Unavailable
@@ -40,7 +40,7 @@ def has_gap(state: ChatState) -> bool:
 class ChatStates:
     """Every change reads what is stored first: another node may have asked for a crawl meanwhile."""
 
-    def __init__(self, session_id: str, book: SeenBook, vault: Vault, clock: Clock) -> None:
+    def __init__(self, session_id: str, book: Archive, vault: Vault, clock: Clock) -> None:
         self.session_id = session_id
         self._book = book
         self._vault = vault
@@ -122,7 +122,7 @@ def is_wanted(state: ChatState) -> bool:
 class HistoryCrawl:
     """All crawls of one session, a page of each by turns."""
 
-    def __init__(self, chats: ChatStates, *, book: SeenBook, asking: PatientRequests, events: Events) -> None:
+    def __init__(self, chats: ChatStates, *, book: Archive, asking: PatientRequests, events: Events) -> None:
         self._chats = chats
         self._book = book
         self._asking = asking
@@ -198,7 +198,7 @@ class Reconciler:
         self,
         chats: ChatStates,
         *,
-        book: SeenBook,
+        book: Archive,
         asking: PatientRequests,
         bell: Wakeup,
         clock: Clock,

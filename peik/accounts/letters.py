@@ -8,11 +8,11 @@ import asyncio
 import hashlib
 import secrets
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from peik.accounts.client import AccountLine, Me
+from peik.accounts.client import Me
 from peik.accounts.registry import Registry
 from peik.archive.store import Archive, Message, SessionFilter
 from peik.clock import Clock
@@ -21,9 +21,13 @@ from peik.core.letter import Chat, State
 from peik.core.methods import MethodClass, classify
 from peik.core.outcome import NetworkFault, Reply
 from peik.errors import NotFound, StoreUnavailable, described
-from peik.outbox.store import BotRecord, LetterFilter, LetterView
+from peik.outbox.service import OutboxService
+from peik.outbox.store import LetterFilter, LetterView
 from peik.telegram.port import Request
 from peik.wakeup import Wakeup
+
+if TYPE_CHECKING:
+    from peik.accounts.runner import SessionRunner  # it needs packages beyond the core install
 
 FIRST_S = 0.5  # the update is often there before the answer
 PAUSE_S_MAX = 60.0
@@ -37,18 +41,6 @@ KNOWN_S = 60.0  # so long it is believed which sessions an account has
 RETRY_S = 5.0
 
 Place = tuple[int, int]  # a chat and a message in it
-
-
-class AccountLetters(Protocol):
-    """What is asked of the service."""
-
-    def known(self, bot_id: int) -> BotRecord | None: ...
-
-    def bots(self) -> list[BotRecord]: ...
-
-    async def letter(self, letter_id: int) -> LetterView: ...
-
-    async def find(self, wanted: LetterFilter, *, before: int | None, limit: int) -> list[LetterView]: ...
 
 
 class _Waiting:
@@ -72,7 +64,7 @@ class LetterLinks:
         *,
         archive: Archive,
         registry: Registry,
-        letters: AccountLetters,
+        letters: OutboxService,
         is_ours: Callable[[int], bool],
         clock: Clock,
         events: Events,
@@ -251,7 +243,7 @@ def random_id_of(account: int, *, letter_id: int, number: int) -> int:
 class AccountCarrier:
     """The port `Carrier`, for all accounts of a node: the token says whose letter it is."""
 
-    def __init__(self, line_of: Callable[[int], AccountLine | None]) -> None:
+    def __init__(self, line_of: "Callable[[int], SessionRunner | None]") -> None:
         """`line_of` finds the line of an account by its user id."""
         self._line_of = line_of
         self._tries: set[asyncio.Task[Reply]] = set()

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from peik.archive.store import Session, SessionFilter, SessionState
+from peik.archive.store import Archive, Session, SessionFilter, SessionState
 from peik.clock import Clock
 from peik.errors import BadInput, Conflict, NotFound
 
@@ -26,26 +26,8 @@ _NO_IDS = frozenset({"cleanup", "reseal"})  # they have a meaning of their own i
 _OVER = frozenset({SessionState.REVOKED, SessionState.FAILED})
 
 
-class SessionBook(Protocol):
-    """What the registry asks of the archive: see `peik.archive.store.Archive`."""
-
-    async def add_session(self, session: Session) -> Session: ...
-
-    async def session(self, session_id: str) -> Session | None: ...
-
-    async def session_by_phone(self, phone: str) -> Session | None: ...
-
-    async def sessions(self, wanted: SessionFilter, *, after: str | None, limit: int) -> list[Session]: ...
-
-    async def save_session(self, session: Session) -> Session: ...
-
-    async def remove_session(self, session_id: str) -> bool: ...
-
-    async def remove_old_sessions(self, *, before_ms: int, states: frozenset[SessionState]) -> list[str]: ...
-
-
 class Registry:
-    def __init__(self, book: SessionBook, clock: Clock) -> None:
+    def __init__(self, book: Archive, clock: Clock) -> None:
         self._book = book
         self._clock = clock
         self._noted: dict[str, float] = {}  # when activity was last noted

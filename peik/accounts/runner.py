@@ -14,7 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from peik.accounts.budget import Budget, PatientRequests
-from peik.accounts.client import AccountClient, ClientError, ClientFactory, HistoryGap, Me, SeenBook, Trouble
+from peik.accounts.client import AccountClient, ClientError, ClientFactory, HistoryGap, Me, Trouble
 from peik.accounts.events import (
     ArchiveGap,
     SessionDown,
@@ -27,7 +27,7 @@ from peik.accounts.events import (
 from peik.accounts.feeds import lines_of_deleted, lines_of_events, lines_of_messages
 from peik.accounts.history import ChatStates, HistoryCrawl, Reconciler
 from peik.accounts.registry import Registry, proxy_context, secret_context
-from peik.archive.store import FeedRecord, Happening, Message, Session, SessionState
+from peik.archive.store import Archive, FeedRecord, Happening, Message, Session, SessionState
 from peik.clock import Clock
 from peik.core.events import Events, Surprise
 from peik.errors import NotFound, Problem, Unavailable, described
@@ -50,7 +50,7 @@ class SeenUpdates:
         self,
         session_id: str,
         *,
-        book: SeenBook,
+        book: Archive,
         registry: Registry,
         reconciler: Reconciler,
         clock: Clock,
@@ -136,7 +136,7 @@ class SessionTools(msgspec.Struct, frozen=True, kw_only=True):
     """What all sessions of a node share."""
 
     registry: Registry
-    book: SeenBook
+    book: Archive
     vault: Vault
     clients: ClientFactory
     budget: Budget

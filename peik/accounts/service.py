@@ -7,12 +7,13 @@ from typing import Protocol
 
 import msgspec
 
-from peik.accounts.client import AccountLine, ClientError
+from peik.accounts.client import ClientError
 from peik.accounts.crew import Crew
 from peik.accounts.events import ArchiveAway, ArchiveBack
 from peik.accounts.feeds import FeedFilter, Feeds, Follower
 from peik.accounts.history import ChatStates, ask_for_crawl, stop_crawl
 from peik.accounts.registry import OLD_DAYS, AccountPort, Registry, proxy_context, remove_old_sessions
+from peik.accounts.runner import SessionRunner
 from peik.accounts.session_files import Importing, Looked
 from peik.accounts.sign_in import SignInSteps, problem_of
 from peik.accounts.upkeep import Resealed, reseal
@@ -153,7 +154,7 @@ class OpenAccounts:
         if self._crew is not None:
             self._crew.drop(user_id)
 
-    def line_of(self, user_id: int) -> AccountLine | None:
+    def line_of(self, user_id: int) -> SessionRunner | None:
         """The connection that an account's letters go out by."""
         return None if self._crew is None else self._crew.line_of(user_id)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
 import msgspec
 
@@ -130,14 +129,14 @@ class Resealed(msgspec.Struct, frozen=True, kw_only=True):
 
 async def reseal(registry: Registry, vault: Vault) -> Resealed:
     """May be repeated, and interrupted. When nothing is lost the older keys are not needed any more."""
-    return await _changed(registry, vault.renewed)
+    return await _changed(registry, lambda sealed, context: vault.renewed(sealed, context=context))
 
 
 async def unseal(registry: Registry, vault: Vault) -> Resealed:
     """Store every account's key as plain text, for whoever takes PEIK_SECRET_KEY away. May be repeated, and interrupted."""
     plain = Vault([], allows_plain=True)
 
-    def opened(sealed: bytes, *, context: str) -> bytes | None:
+    def opened(sealed: bytes, context: str) -> bytes | None:
         after = plain.seal(vault.open(sealed, context=context), context=context)
         return after if after != sealed else None
 
@@ -163,12 +162,7 @@ class Renewal:
             )
 
 
-class _Renew(Protocol):
-    def __call__(self, sealed: bytes, *, context: str) -> bytes | None:
-        """What is to be stored instead; None: it stays."""
-
-
-async def _changed(registry: Registry, renew: _Renew) -> Resealed:
+async def _changed(registry: Registry, renew: Callable[[bytes, str], bytes | None]) -> Resealed:
     renewed = 0
     lost = []
     for session in await registry.all(SessionFilter()):
@@ -183,17 +177,17 @@ async def _changed(registry: Registry, renew: _Renew) -> Resealed:
     return Resealed(renewed=renewed, lost=tuple(lost))
 
 
-def _renewed(session: Session, renew: _Renew) -> Session:
+def _renewed(session: Session, renew: Callable[[bytes, str], bytes | None]) -> Session:
     secret, proxy = session.secret, session.proxy
     if secret is not None:
         context = secret_context(session.session_id)
         try:
-            secret = renew(secret, context=context) or secret
+            secret = renew(secret, context) or secret
         except Unavailable as problem:
             if problem.code != "broken_seal":
                 raise
             # Not the key of an account, but of a sign-in that is under way.
-            secret = renew(secret, context=half_context(session.session_id)) or secret
+            secret = renew(secret, half_context(session.session_id)) or secret
     if proxy is not None:
-        proxy = renew(proxy, context=proxy_context(session.session_id)) or proxy
+        proxy = renew(proxy, proxy_context(session.session_id)) or proxy
     return msgspec.structs.replace(session, secret=secret, proxy=proxy)

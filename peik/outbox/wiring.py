@@ -3,11 +3,10 @@
 import asyncio
 import random
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from peik.accounts.client import AccountLine
 from peik.accounts.events import SessionUp
 from peik.accounts.letters import AccountCarrier
 from peik.app.context import Context
@@ -30,6 +29,9 @@ from peik.settings.values import RouteKind
 from peik.telegram.port import Carrier
 from peik.telegram.routes import Route, Routes
 from peik.telegram.wiring import routes_of
+
+if TYPE_CHECKING:
+    from peik.accounts.runner import SessionRunner  # it needs packages beyond the core install
 
 # Accounts as senders of letters: who may run them, and the way that their letters go.
 
@@ -81,7 +83,7 @@ class AccountWays:
 
     def __init__(
         self,
-        line_of: Callable[[int], AccountLine | None],
+        line_of: "Callable[[int], SessionRunner | None]",
         *,
         clock: Clock,
         chance: random.Random,
@@ -153,7 +155,7 @@ class Outbox(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def outbox_of(
-    context: Context, carriers: Sequence[Carrier], poster: Poster, *, line_of: Callable[[int], AccountLine | None]
+    context: Context, carriers: Sequence[Carrier], poster: Poster, *, line_of: "Callable[[int], SessionRunner | None]"
 ) -> Outbox:
     """`line_of`: the connection of an account, by its user id."""
     config, clock, events, store = context.config, context.clock, context.events, context.store

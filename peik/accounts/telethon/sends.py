@@ -6,7 +6,7 @@ Every request that makes a message carries the random id that the caller gave: t
 import asyncio
 import mimetypes
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 from telethon import functions, types, utils
@@ -93,18 +93,10 @@ def given_entity(given: object) -> Entity:
 # What the parameters of a Bot API call say, in Telegram's own types: who, which messages, what text, what file.
 
 
-class PeerReach(Protocol):
-    """See `peik.accounts.telethon.sends.Sending`."""
-
-    async def peer(self, chat: object) -> Any: ...
-
-    async def upload(self, enclosure: Enclosure) -> Any: ...
-
-
 class GivenParams:
     """Every look raises Impossible for what Telegram would refuse."""
 
-    def __init__(self, reach: PeerReach, params: Mapping[str, Any], files: Sequence[Enclosure]) -> None:
+    def __init__(self, reach: "TelethonSends", params: Mapping[str, Any], files: Sequence[Enclosure]) -> None:
         self._reach = reach
         self._params = params
         self._files = files
