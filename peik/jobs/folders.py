@@ -221,7 +221,7 @@ class _Left(msgspec.Struct):
 
 
 class Folders:
-    """The WorkFolders of this process. `open`, then `start`; at the end `close`."""
+    """A folder of its own for each run of a job of this process. `open`, then `start`; at the end `close`."""
 
     def __init__(
         self,
@@ -305,6 +305,7 @@ class Folders:
     # ---- the port ----
 
     async def begin(self, job: Record, bytes_max: int) -> Path:
+        """An empty folder that nobody else has. Raises NoRoom, and FolderOver if there can never be room for it."""
         if self._bytes_max is not None and bytes_max > self._bytes_max:
             # No news of the disk: nobody can ever make room for this one.
             raise FolderOver(
@@ -328,6 +329,7 @@ class Folders:
         return path
 
     async def size(self, job: Record) -> int:
+        """How many bytes lie there now."""
         live = self._live.get((job.id, job.run))
         if live is None:
             return 0
@@ -335,6 +337,7 @@ class Folders:
         return live.size
 
     async def end(self, job: Record) -> None:
+        """It is removed: now, or (told as an event) as soon as it can be. Never raises."""
         live = self._live.pop((job.id, job.run), None)
         if live is None:
             return

@@ -6,7 +6,7 @@ A blocking one asks Peik by messages (dicts that fit into JSON), and `answered` 
 import hashlib
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,7 +15,7 @@ import msgspec
 import peik.errors
 from peik.core.letter import State
 from peik.errors import BadInput, Conflict, Problem, described
-from peik.jobs.hosts import HostDown, fault_of, is_answer
+from peik.jobs.hosts import HostDown, Hosts, fault_of, is_answer
 from peik.jobs.model import JobRecord as Record
 from peik.jobs.model import read_notice
 from peik.jobs.outcome import HostShut, WorkFailed
@@ -23,16 +23,6 @@ from peik.jobs.outcome import HostShut, WorkFailed
 TEXT_CHARS_MAX = 200
 
 Message = dict[str, Any]
-
-
-class HostsPort(Protocol):
-    """The breakers of outside hosts: see peik.jobs.hosts."""
-
-    def of(self, host: str, job_id: int) -> AbstractAsyncContextManager[None]:
-        """Raises HostShut at once while the host is left alone."""
-
-    def shut_s(self, host: str) -> float | None:
-        """How long the host is left alone from now on. None: it is not."""
 
 
 class JobChatPort(Protocol):
@@ -90,7 +80,7 @@ class Job(_Facts):
         folder: Path,
         *,
         chat: JobChatPort,
-        hosts: HostsPort,
+        hosts: Hosts,
         on_progress: Callable[[float | None, str | None], None],
     ) -> None:
         super().__init__(facts_of(record, folder))

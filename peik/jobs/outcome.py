@@ -4,7 +4,6 @@ import enum
 import errno
 import math
 import traceback
-from pathlib import Path
 from typing import Protocol
 
 import msgspec
@@ -23,19 +22,6 @@ class NoRoom(Exception):
 
 class FolderOver(Exception):
     """A job keeps more in its folder than it may."""
-
-
-class WorkFolders(Protocol):
-    """A folder of its own for each run of a job."""
-
-    async def begin(self, job: Record, bytes_max: int) -> Path:
-        """An empty folder that nobody else has. Raises NoRoom, and FolderOver if there can never be room for it."""
-
-    async def size(self, job: Record) -> int:
-        """How many bytes lie there now."""
-
-    async def end(self, job: Record) -> None:
-        """It is removed: now, or (told as an event) as soon as it can be. Never raises."""
 
 
 class HostShut(Exception):

@@ -15,10 +15,12 @@ import msgspec
 from peik.clock import Clock
 from peik.core.events import Events, Surprise
 from peik.errors import described
-from peik.jobs.job import BlockingJob, HostsPort, Job, JobAnswers, JobChatPort, Message, facts_of
+from peik.jobs.folders import Folders
+from peik.jobs.hosts import Hosts
+from peik.jobs.job import BlockingJob, Job, JobAnswers, JobChatPort, Message, facts_of
 from peik.jobs.model import JobRecord as Record
 from peik.jobs.model import Ran, under_trace_of
-from peik.jobs.outcome import Stop, Teller, WorkFailed, WorkFolders, raised, returned, stopped
+from peik.jobs.outcome import Stop, Teller, WorkFailed, raised, returned, stopped
 from peik.jobs.store import JobKind, RunNews, Where
 
 # Blocking work in a thread of its own. A thread cannot be killed: it is asked to end, and given up if it does not.
@@ -105,9 +107,9 @@ class Processes(Protocol):
 class RunTools(msgspec.Struct, frozen=True, kw_only=True):
     """What all runs of a process share."""
 
-    folders: WorkFolders
+    folders: Folders
     chat: JobChatPort
-    hosts: HostsPort
+    hosts: Hosts
     teller: Teller
     processes: Processes
     clock: Clock
