@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from peik.core.arrival import read_update, wire_id
+from peik.core.letter import is_edit
 from peik.core.methods import classify
 from peik.core.nodes import CHORES
 from peik.core.outcome import Reply
@@ -152,10 +153,16 @@ class Judge:
     def _check_pace(self) -> None:
         """Over all that has left by now. What did not reach Telegram, or was refused by it, does not count there either."""
         for (_, chat), tries in self._tries.items():
-            for left in self._in_one_memory(tries):
+            # Edits have a minute of their own in groups, and no second to keep in private chats.
+            sends = [one for one in tries if not is_edit(one.request.method)]
+            for left in self._in_one_memory(sends):
                 wrong = _crowded(left) if chat < 0 else _hurried(left)
                 if wrong:
                     self.note(f"{wrong} to chat {chat}")
+            edits = [one for one in tries if is_edit(one.request.method)] if chat < 0 else []
+            for left in self._in_one_memory(edits):
+                if _crowded(left):
+                    self.note(f"{GROUP_PER_MIN + 1} edits in a minute in chat {chat}")
         for bot_id in {bot_id for bot_id, _ in self._tries}:
             bulk = [one for (own, _), tries in self._tries.items() if own == bot_id for one in tries if one.is_bulk]
             if _rushed(sorted(one.started_at for one in bulk if one.reply is None or _may_count(one.reply))):

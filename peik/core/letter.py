@@ -43,6 +43,11 @@ RANKS = len(Priority)
 INTERACTIVE_RANK_MAX = Priority.HIGH.rank  # what a person waits for; the rest is bulk to Telegram
 
 
+def is_edit(method: str) -> bool:
+    """Whether it changes what is there. Telegram counts edits by themselves (docs/telegram.md, Flood limits)."""
+    return method.startswith("edit")
+
+
 class OnUncertain(enum.StrEnum):
     """What to do after a try that may have arrived."""
 
@@ -144,6 +149,10 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def order(self) -> tuple[int, int]:
         """Its place among the letters of its lane: the higher priority first, then as accepted."""
         return (self.rank, self.number)
+
+    @property
+    def is_edit(self) -> bool:
+        return is_edit(self.method)
 
     @property
     def is_interactive(self) -> bool:

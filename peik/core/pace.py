@@ -3,6 +3,9 @@
 Two budgets per bot: Telegram's 30 a second is about bulk, while replies to people are not capped that way
 (docs/telegram.md, Flood limits). So letters of high priority spend a wider budget of their own, and what they spend is
 taken from bulk as well, down to a tenth of it.
+
+Edits are no sends: in a group they have a minute of their own, and in a private chat they are free until a 429 teaches otherwise.
+Both spend the bot's budget.
 """
 
 from collections import deque
@@ -47,6 +50,7 @@ BLAME_WINDOW_S = 5.0  # a second chat refused this soon after the first points a
 SKEW = 1.02  # our clock and network are not Telegram's: stay a little under every figure
 BULK_WINDOW_S = 1.0
 BULK_TURN = 10  # however busy people keep the bot, bulk goes at a tenth of its rate: no priority starves
+EDIT_SLOW_MIN = 0.2  # edits further apart than this are no reason for a 429
 CHATS_REMEMBERED_MAX = 20_000
 _NEVER = float("-inf")
 
@@ -102,7 +106,17 @@ class _Bucket:
 
 
 class _ChatPace:
-    __slots__ = ("bucket", "held_until", "recent", "slow", "slow_at")
+    __slots__ = (
+        "bucket",
+        "edit_bucket",
+        "edit_slow",
+        "edit_slow_at",
+        "edits",
+        "held_until",
+        "recent",
+        "slow",
+        "slow_at",
+    )
 
     def __init__(self, now: float, *, is_group: bool) -> None:
         self.bucket = _Bucket(now)
@@ -110,9 +124,15 @@ class _ChatPace:
         self.held_until = _NEVER
         self.slow = 1.0
         self.slow_at = _NEVER
+        self.edits: deque[float] | None = deque() if is_group else None  # a group's edits of the last minute
+        self.edit_bucket = _Bucket(now)
+        self.edit_slow = 0.0  # seconds between edits, as a 429 has taught; 0: they are free
+        self.edit_slow_at = _NEVER
 
     def is_idle(self, now: float) -> bool:
-        return self.held_until < now and self.bucket.empty_at < now and not self.recent and self.slow == 1.0
+        is_quiet = self.bucket.empty_at < now and self.edit_bucket.empty_at < now
+        is_untaught = self.slow == 1.0 and self.edit_slow == 0.0
+        return self.held_until < now and is_quiet and not self.recent and not self.edits and is_untaught
 
     def joined(self, other: "_ChatPace") -> "_ChatPace":
         """One chat was known under two names: what either of them spent and owes counts."""
@@ -121,6 +141,11 @@ class _ChatPace:
         self.slow, self.slow_at = max((self.slow, self.slow_at), (other.slow, other.slow_at))
         if self.recent is not None and other.recent is not None:
             self.recent = deque(sorted([*self.recent, *other.recent]))
+        if self.edits is not None and other.edits is not None:
+            self.edits = deque(sorted([*self.edits, *other.edits]))
+        self.edit_bucket.empty_at = max(self.edit_bucket.empty_at, other.edit_bucket.empty_at)
+        taught = (other.edit_slow, other.edit_slow_at)
+        self.edit_slow, self.edit_slow_at = max((self.edit_slow, self.edit_slow_at), taught)
         return self
 
 
@@ -136,8 +161,9 @@ def has_chat_pace(chat: Chat) -> bool:
 class Pace:
     """One bot's pace. Ask `bot_ready_at` and `chat_ready_at`, then `spend` right before a try."""
 
-    def __init__(self, limits: PaceLimits, *, now: float) -> None:
+    def __init__(self, limits: PaceLimits, *, now: float, has_free_edits: bool = True) -> None:
         self._limits = limits
+        self._has_free_edits = has_free_edits  # not an account: what it edits counts as what it sends
         self._bulk_rate = _Rate(limits.bulk_per_s)
         self._interactive_rate = _Rate(limits.interactive_per_s, ceiling=limits.interactive_per_s_max)
         # A start does not know what was sent a moment before it: begin with empty bursts, not with full ones.
@@ -186,20 +212,40 @@ class Pace:
             free_at = min(self._bulk.empty_at, self._bulk_turn_at)
         return max(free_at, self._bot_held_until)
 
-    def chat_ready_at(self, chat: Chat, now: float, *, weight: int = 1) -> float:
+    def chat_ready_at(self, chat: Chat, now: float, *, weight: int = 1, is_edit: bool = False) -> float:
         """When this chat may get its next letter, of so many messages. All threads of a chat share its pace."""
         pace = self._chats.get(chat)
         if pace is None:
             return _NEVER
         if not self._limits.is_on:
             return pace.held_until
+        if is_edit and self._has_free_edits:
+            return max(self._edit_ready_at(pace, now), pace.held_until)
         burst = max(1, self._limits.private_burst - max(weight, 1) + 1)
         ready_at = pace.bucket.ready_at(interval_s=self._chat_interval(pace, now), burst=burst)
         if pace.recent is not None:
             ready_at = max(ready_at, self._group_ready_at(pace, now, weight))
         return max(ready_at, pace.held_until)
 
-    def spend(self, chat: Chat, now: float, *, weight: int, interactive: bool) -> None:
+    def _edit_ready_at(self, pace: _ChatPace, now: float) -> float:
+        slow = self._edit_slowness(pace, now)
+        ready_at = pace.edit_bucket.empty_at if slow else _NEVER
+        if pace.edits is not None:
+            allowed = max(1, int(self._limits.group_per_min / (1 + slow)))
+            ready_at = max(ready_at, _minute_ready_at(pace.edits, now, allowed=allowed, weight=1))
+        return ready_at
+
+    def _edit_slowness(self, pace: _ChatPace, now: float) -> float:
+        """It fades as that of sends does; below a fifth of a second edits are free again."""
+        if pace.edit_slow == 0.0:
+            return 0.0
+        faded = pace.edit_slow * float(0.5 ** ((now - pace.edit_slow_at) / RECOVERY_S))
+        if faded < EDIT_SLOW_MIN:
+            pace.edit_slow = 0.0
+            return 0.0
+        return faded
+
+    def spend(self, chat: Chat, now: float, *, weight: int, interactive: bool, is_edit: bool = False) -> None:
         """Count one try, right before it is made. A weight of 0 makes no message and is free."""
         if not self._limits.is_on or weight == 0:
             return
@@ -211,9 +257,19 @@ class Pace:
         if not has_chat_pace(chat):
             return
         pace = self._chat(chat, now)
+        if is_edit and self._has_free_edits:
+            self._spend_edit(pace, now)
+            return
         pace.bucket.spend(now, interval_s=self._chat_interval(pace, now), weight=weight)
         if pace.recent is not None:
             pace.recent.extend([now] * weight)
+
+    def _spend_edit(self, pace: _ChatPace, at: float) -> None:
+        # Also while they are free: how many there were a moment ago tells whether they explain a 429.
+        interval_s = self._edit_slowness(pace, at) or EDIT_SLOW_MIN
+        pace.edit_bucket.spend(at, interval_s=interval_s, weight=1)
+        if pace.edits is not None:
+            pace.edits.append(at)
 
     def _spend_bulk(self, now: float, *, weight: int, interactive: bool) -> None:
         interval_s = SKEW / self._bulk_rate.at(now)
@@ -225,10 +281,15 @@ class Pace:
         else:
             self._bulk_turn_at = now + BULK_TURN * interval_s * weight
 
-    def left_late(self, chat: Chat, now: float, *, spent_at: float, weight: int) -> None:
+    def left_late(self, chat: Chat, now: float, *, spent_at: float, weight: int, is_edit: bool = False) -> None:
         """A try that was counted a while ago is made only now (its mark took long to store): it counts as of now."""
         pace = self._chats.get(chat)
         if pace is None or weight == 0 or not self._limits.is_on:
+            return
+        if is_edit and self._has_free_edits:
+            if pace.edits is not None and spent_at in pace.edits:
+                pace.edits.remove(spent_at)
+            self._spend_edit(pace, now)
             return
         pace.bucket.empty_at = max(pace.bucket.empty_at, now + self._chat_interval(pace, now) * weight)
         if pace.recent is not None:
@@ -236,16 +297,20 @@ class Pace:
                 pace.recent.remove(spent_at)
             pace.recent.extend([now] * weight)
 
-    def limited(self, chat: Chat, now: float, *, retry_after_s: float) -> Scope:
+    def limited(self, chat: Chat, now: float, *, retry_after_s: float, is_edit: bool = False) -> Scope:
         """Learn from a 429 and hold the smallest scope to blame: the chat, or the bot when the chat does not explain it."""
         until = now + retry_after_s
         # What has no chat (the bot's own profile, a user, an inline message) is held alone, too: setMyName alone can be
         # refused for a day.
         pace = self._chat(chat, now)
-        is_explained = self._is_busy(pace, now)
+        is_explained = self._is_busy_editing(pace, now) if is_edit else self._is_busy(pace, now)
         pace.held_until = max(pace.held_until, until)
-        pace.slow = min(8.0, self._slowness(pace, now) * 2)
-        pace.slow_at = now
+        if is_edit and self._has_free_edits:
+            pace.edit_slow = min(8.0, max(0.5, self._edit_slowness(pace, now)) * 2)
+            pace.edit_slow_at = pace.edit_bucket.empty_at = now  # the hold pays for those before it
+        else:
+            pace.slow = min(8.0, self._slowness(pace, now) * 2)
+            pace.slow_at = now
         if is_explained:
             return Scope.CHAT
         suspect = self._suspect
@@ -262,10 +327,13 @@ class Pace:
     def hold_bot(self, until: float) -> None:
         self._bot_held_until = until
 
-    def remember(self, chat: Chat, at: float, *, weight: int) -> None:
+    def remember(self, chat: Chat, at: float, *, weight: int, is_edit: bool = False) -> None:
         """Take up what was sent shortly before a restart, so that neither a minute nor a burst is begun twice."""
         if has_chat_pace(chat) and weight and self._limits.is_on:
             pace = self._chat(chat, at)
+            if is_edit and self._has_free_edits:
+                self._spend_edit(pace, at)
+                return
             pace.bucket.spend(at, interval_s=self._chat_interval(pace, at), weight=weight)
             if pace.recent is not None:
                 pace.recent.extend([at] * weight)
@@ -298,6 +366,7 @@ class Pace:
         for chat, pace in list(self._chats.items()):
             self._trim(pace, now)
             self._slowness(pace, now)
+            self._edit_slowness(pace, now)
             if pace.is_idle(now):
                 del self._chats[chat]
 
@@ -315,18 +384,22 @@ class Pace:
         return SKEW * self._slowness(pace, now) / self._limits.private_per_s
 
     def _group_ready_at(self, pace: _ChatPace, now: float, weight: int) -> float:
-        self._trim(pace, now)
         assert pace.recent is not None
         allowed = max(1, int(self._limits.group_per_min / self._slowness(pace, now)))
-        fits_beside = allowed - min(max(weight, 1), allowed)  # more than a whole minute's worth goes into an empty one
-        if len(pace.recent) <= fits_beside:
-            return _NEVER
-        return pace.recent[-fits_beside - 1] + GROUP_WINDOW_S * SKEW
+        return _minute_ready_at(pace.recent, now, allowed=allowed, weight=weight)
 
     def _trim(self, pace: _ChatPace, now: float) -> None:
         if pace.recent is not None:
-            while pace.recent and pace.recent[0] < now - GROUP_WINDOW_S * SKEW:
-                pace.recent.popleft()
+            _trim_minute(pace.recent, now)
+        if pace.edits is not None:
+            _trim_minute(pace.edits, now)
+
+    def _is_busy_editing(self, pace: _ChatPace, now: float) -> bool:
+        """Whether this chat's own edits explain a 429: nearly its minute's worth, or several a moment ago."""
+        self._trim(pace, now)
+        if pace.edits is not None and len(pace.edits) >= self._limits.group_per_min * 0.8:
+            return True
+        return pace.edit_bucket.empty_at > now + 2.5 * EDIT_SLOW_MIN
 
     def _is_busy(self, pace: _ChatPace, now: float) -> bool:
         """Whether this chat's own traffic explains a 429: nearly its minute's worth, or a burst a moment ago."""
@@ -335,3 +408,17 @@ class Pace:
             return True
         # The refused message itself is one interval; half of another must be left of those before it.
         return pace.bucket.empty_at > now + 1.5 * self._chat_interval(pace, now)
+
+
+def _minute_ready_at(minute: deque[float], now: float, *, allowed: int, weight: int) -> float:
+    """When so many more fit into a group's minute."""
+    _trim_minute(minute, now)
+    fits_beside = allowed - min(max(weight, 1), allowed)  # more than a whole minute's worth goes into an empty one
+    if len(minute) <= fits_beside:
+        return _NEVER
+    return minute[-fits_beside - 1] + GROUP_WINDOW_S * SKEW
+
+
+def _trim_minute(minute: deque[float], now: float) -> None:
+    while minute and minute[0] < now - GROUP_WINDOW_S * SKEW:
+        minute.popleft()

@@ -188,7 +188,7 @@ class LetterEffects:
                 if letter.enclosed or isinstance(chat, str) or chat in self._chats.shut_chats:
                     self._learn(letter, result)
             case Limited(retry_after_s=wait):
-                self._hold(letter.chat, now, wait, at_ms)
+                self._hold(letter, now, wait, at_ms)
             case Moved(to_chat_id=new):
                 self._spawn(self._move(letter.chat, new))
             case Uncertain(code=code):
@@ -216,8 +216,9 @@ class LetterEffects:
             if number is not None:
                 self._spawn(self._move(letter.chat, number))
 
-    def _hold(self, chat: Chat, now: float, wait_s: float, at_ms: int) -> None:
-        scope = self.pace.limited(chat, now, retry_after_s=wait_s)
+    def _hold(self, letter: Letter, now: float, wait_s: float, at_ms: int) -> None:
+        chat = letter.chat
+        scope = self.pace.limited(chat, now, retry_after_s=wait_s, is_edit=letter.is_edit)
         held = None if scope is Scope.BOT else chat
         self._events.tell(Held(bot_id=self.bot.bot_id, chat=held, wait_s=wait_s))
         if wait_s >= HOLD_KEPT_S:

@@ -140,9 +140,9 @@ class OutboxRecovery:
         for sent in recent:
             # A clock that was put back shows sends of the future: they count as of now, and never hold a chat for longer.
             ago_s = max(0.0, (at_ms - sent.at_ms) / 1000)
-            pace.remember(sent.chat, now - ago_s, weight=sent.weight)
+            pace.remember(sent.chat, now - ago_s, weight=sent.weight, is_edit=sent.is_edit)
         for letter in left:
-            pace.remember(letter.chat, now, weight=letter.weight)
+            pace.remember(letter.chat, now, weight=letter.weight, is_edit=letter.is_edit)
         if left:
             # Marked and never settled: it may have arrived. Lanes are read only after this is stored.
             await self._store_surely([settling(letter, _CRASHED, at_ms) for letter in left])

@@ -11,7 +11,7 @@ from peik.clock import Clock
 from peik.core.arrival import Ages
 from peik.core.events import Event, Events, StoreFailed, StoreRecovered
 from peik.core.lanes import Lanes, Room
-from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, Draft, LaneKey, Letter
+from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, Draft, LaneKey, Letter, is_edit
 from peik.core.lifecycle import BACKOFF_MS_MAX, DELIVER, EXPIRED, Move, carried_on, end_unsent, settle
 from peik.core.outcome import Delivered, NetworkFault, Refused, Reply, Unsent, judge
 from peik.core.pace import NO_LIMITS, Pace, PaceLimits
@@ -84,7 +84,7 @@ class Sender:
             clock=clock,
             events=events,
             lanes=self._lanes,
-            pace=Pace(self._limits(bot), now=clock.mono()),
+            pace=Pace(self._limits(bot), now=clock.mono(), has_free_edits=not bot.token.is_account),
             chats=self._chats,
             enclosing=self._enclosing,
             ring=self._bell.ring,
@@ -151,12 +151,14 @@ class Sender:
             and not self._chats.is_moving(draft.chat)
             and not self._chats.is_shut(draft.chat, at_ms)
             and self._pace.bot_ready_at(now, interactive=is_interactive) <= now
-            and self._pace.chat_ready_at(draft.chat, now, weight=draft.weight) <= now
+            and self._pace.chat_ready_at(draft.chat, now, weight=draft.weight, is_edit=is_edit(draft.method)) <= now
         )
         if not can_go:
             return None
         self._lanes.reserve(key, draft.rank)
-        self._pace.spend(draft.chat, now, weight=draft.weight, interactive=is_interactive)
+        self._pace.spend(
+            draft.chat, now, weight=draft.weight, interactive=is_interactive, is_edit=is_edit(draft.method)
+        )
         self._reserved += 1
         self._flying_bulk += not is_interactive
         return now
@@ -365,7 +367,7 @@ class Sender:
                 ended += 1
                 continue
             is_interactive = letter.rank <= INTERACTIVE_RANK_MAX
-            pace.spend(letter.chat, now, weight=letter.weight, interactive=is_interactive)
+            pace.spend(letter.chat, now, weight=letter.weight, interactive=is_interactive, is_edit=letter.is_edit)
             flying[letter.id] = letter
             self._flying_bulk += not is_interactive
             if letter.awaits is not None or letter.enclosed:
@@ -392,7 +394,8 @@ class Sender:
         if letter.id in self._storing:
             # If the answer is lost, what became of the last try is stored again: never over the mark of the next one.
             return now + STORING_S
-        chat_at = self._consequences.pace.chat_ready_at(chat, now, weight=letter.weight)
+        pace = self._consequences.pace
+        chat_at = pace.chat_ready_at(chat, now, weight=letter.weight, is_edit=letter.is_edit)
         if letter.due_at_ms > at_ms:
             ahead_ms = letter.due_at_ms - at_ms
             # No backoff is longer than this. What seems to be was set before the wall clock was put back, and is due.
@@ -529,7 +532,9 @@ class Sender:
                 self._refused.append(letter)  # its lane waits: what comes after it must not overtake it
                 continue
             if is_late:
-                self._pace.left_late(letter.chat, now, spent_at=step.taken_at, weight=letter.weight)
+                self._pace.left_late(
+                    letter.chat, now, spent_at=step.taken_at, weight=letter.weight, is_edit=letter.is_edit
+                )
             self._send(letter)
 
     def _send(self, letter: Letter) -> None:

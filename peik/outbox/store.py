@@ -190,6 +190,7 @@ class SentMessage(msgspec.Struct, frozen=True, kw_only=True):
     chat: Chat
     weight: int
     at_ms: int
+    is_edit: bool = False
 
 
 class Marked(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import msgspec
 from peik.clock import Clock
 from peik.core.call import fill_reference
 from peik.core.lanes import Lanes, Room
-from peik.core.letter import RANKS, LaneKey, Letter, State
+from peik.core.letter import RANKS, LaneKey, Letter, State, is_edit
 from peik.core.pace import Pace
 from peik.errors import StoreUnavailable
 from peik.outbox.effects import ChatBook
@@ -180,7 +180,7 @@ def _of_its_chat(view: LetterView, chats: ChatBook, pace: Pace, head: int | None
         return f"Its chat is held, by Telegram or by hand; {_for(held_until - now)} are left."
     if head is not None and head != view.id:
         return f"Letter {head} goes before it in the same lane."
-    ready_at = pace.chat_ready_at(view.chat, now)
+    ready_at = pace.chat_ready_at(view.chat, now, is_edit=is_edit(view.method))
     if ready_at > now:
         return f"The pace of its chat lets it go in {_for(ready_at - now)}."
     return "It is next in its lane; the bot's own pace or its places in flight let it go in a moment."

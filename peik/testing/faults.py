@@ -29,7 +29,8 @@ class Limits(msgspec.Struct, kw_only=True):
     paid_per_s: float = 1000.0  # with allow_paid_broadcast
     chat_per_s: float = 1.0  # in a private chat
     chat_burst: int = 5
-    group_per_min: int = 20  # groups, supergroups and channels; edits count too
+    group_per_min: int = 20  # groups, supergroups and channels
+    group_edits_per_min: int = 20  # of their own; in private chats they are not limited
     reply_window_s: float = 60.0
     flood_s_min: int = 1  # the least retry_after
     flood_lengthens_s: float = 0.0  # added by each send that comes during a flood wait
@@ -300,7 +301,8 @@ class ChatPace(msgspec.Struct):
     """One chat's recent past with one bot."""
 
     bucket: Bucket = msgspec.field(default_factory=Bucket)
-    minute: deque[float] = msgspec.field(default_factory=deque)  # a group's last sends and edits
+    minute: deque[float] = msgspec.field(default_factory=deque)  # a group's last sends
+    edits: deque[float] = msgspec.field(default_factory=deque)  # and edits
     held_until: float = 0.0
 
 
@@ -362,15 +364,15 @@ def charge(
 
 
 def charge_edit(limits: Limits, pace: BotPace, now: float, *, chat_id: int) -> None:
-    """Edits in groups share the group's minute; elsewhere they are free."""
+    """Edits in groups have a minute of their own; elsewhere they are free."""
     chat = pace.chats.get(chat_id)
     if chat is None:
         chat = pace.chats[chat_id] = ChatPace()
     _refuse_while_held(limits, chat, now)
-    wait_s = _minute_wait_s(chat.minute, now, most=limits.group_per_min, amount=1)
+    wait_s = _minute_wait_s(chat.edits, now, most=limits.group_edits_per_min, amount=1)
     if wait_s > 0.0:
         raise _flood(limits, chat, now, wait_s)
-    chat.minute.append(now)
+    chat.edits.append(now)
 
 
 def _refuse_while_held(limits: Limits, scope: ChatPace | BotPace, now: float) -> None:
@@ -395,7 +397,7 @@ def _minute_wait_s(minute: deque[float], now: float, *, most: int, amount: int) 
 
 def _forget_idle(pace: BotPace, now: float) -> None:
     for chat_id, chat in list(pace.chats.items()):
-        is_quiet = not chat.minute or chat.minute[-1] <= now - 60.0
+        is_quiet = all(not past or past[-1] <= now - 60.0 for past in (chat.minute, chat.edits))
         if is_quiet and chat.bucket.empty_at <= now and chat.held_until <= now:
             del pace.chats[chat_id]
 

@@ -7,7 +7,16 @@ import pytest
 
 from peik.core.catalogue import Scope
 from peik.core.letter import Chat
-from peik.core.pace import CHATS_REMEMBERED_MAX, NO_LIMITS, RECOVERY_S, Pace, PaceLimits, has_chat_pace, is_group
+from peik.core.pace import (
+    ACCOUNT_LIMITS,
+    CHATS_REMEMBERED_MAX,
+    NO_LIMITS,
+    RECOVERY_S,
+    Pace,
+    PaceLimits,
+    has_chat_pace,
+    is_group,
+)
 
 GROUP = -1001
 PERSON = 77
@@ -336,3 +345,69 @@ def test_a_pace_that_is_turned_on_begins_with_an_empty_burst() -> None:
     pace.change(PaceLimits(interactive_per_s=4.0), START + 100)
     pace.spend(PERSON, START + 100, weight=1, interactive=True)
     assert pace.bot_ready_at(START + 100, interactive=True) > START + 100
+
+
+# ---- edits ----
+
+
+def edits(pace: Pace, chat: Chat, count: int) -> list[float]:
+    """So many edits as fast as the pace allows. When each went."""
+    now, went = START, []
+    while len(went) < count:
+        ready_at = max(pace.bot_ready_at(now, interactive=True), pace.chat_ready_at(chat, now, is_edit=True))
+        now = max(now, ready_at)
+        if ready_at <= now:
+            pace.spend(chat, now, weight=1, interactive=True, is_edit=True)
+            went.append(now)
+    return went
+
+
+def test_edits_in_a_private_chat_wait_for_the_bots_own_rate_alone() -> None:
+    went = edits(new_pace(), PERSON, 100)
+    assert went[-1] - START <= 100 / 120
+
+
+def test_edits_do_not_delay_sends_of_a_chat_nor_sends_edits() -> None:
+    pace = new_pace()
+    edits(pace, PERSON, 20)
+    assert pace.chat_ready_at(PERSON, START) <= START
+    run(pace, [PERSON], 2)
+    assert pace.chat_ready_at(PERSON, START, is_edit=True) <= START
+
+
+def test_edits_in_a_group_have_a_minute_of_their_own() -> None:
+    pace = new_pace()
+    for _ in range(20):
+        pace.spend(GROUP, START, weight=1, interactive=True)
+    went = edits(pace, GROUP, 60)
+    assert went[19] < START + 1
+    assert busiest(went, 60.0) == 20
+
+
+def test_private_edits_learn_from_a_429_and_are_free_again_later() -> None:
+    pace = new_pace()
+    went = edits(pace, PERSON, 20)
+    assert pace.limited(PERSON, went[-1], retry_after_s=3, is_edit=True) is Scope.CHAT
+    then = went[-1] + 3
+    assert pace.chat_ready_at(PERSON, then, is_edit=True) <= then
+    pace.spend(PERSON, then, weight=1, interactive=True, is_edit=True)
+    assert pace.chat_ready_at(PERSON, then, is_edit=True) > then + 0.9
+    later = then + 5 * RECOVERY_S
+    pace.spend(PERSON, later, weight=1, interactive=True, is_edit=True)
+    assert pace.chat_ready_at(PERSON, later, is_edit=True) <= later
+    assert pace.chat_ready_at(PERSON, later) <= later
+
+
+def test_edits_before_a_restart_count_in_a_groups_minute() -> None:
+    pace = new_pace()
+    for _ in range(20):
+        pace.remember(GROUP, START - 10, weight=1, is_edit=True)
+    assert pace.chat_ready_at(GROUP, START, is_edit=True) > START + 49
+    assert pace.chat_ready_at(GROUP, START) <= START
+
+
+def test_the_edits_of_an_account_count_as_what_it_sends() -> None:
+    pace = Pace(ACCOUNT_LIMITS, now=START, has_free_edits=False)
+    for _ in range(3):
+        pace.spend(PERSON, START, weight=1, interactive=True, is_edit=True)
+    assert pace.chat_ready_at(PERSON, START, is_edit=True) > START

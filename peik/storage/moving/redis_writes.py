@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from peik.core.letter import State
+from peik.core.letter import State, is_edit
 from peik.jobs.model import JobRecord
 from peik.storage.documents import contact_from_row
 from peik.storage.moving import redis_rows as inbox_rows
@@ -110,7 +110,8 @@ def _letter(batch: RedisBatch, one: MovedLetter, known: Surroundings) -> None:
         # Under nobody's epoch: the next holder of the lease finds it as that of one who died.
         batch.field(f"marks:{bot}", one.id, f"0:{one.marked_at}")
     for at_ms in _tries(one, known.tries_since_ms):
-        batch.member(f"recent:{bot}", f"{at_ms} {one.id} {one.weight} {row.chat}", at_ms)
+        weight = -one.weight if is_edit(one.method) else one.weight
+        batch.member(f"recent:{bot}", f"{at_ms} {one.id} {weight} {row.chat}", at_ms)
 
 
 def _in_lane(batch: RedisBatch, one: MovedLetter, chat: str) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from peik.core.letter import CAUSE_CHARS_MAX, LaneKey, Letter, State
+from peik.core.letter import CAUSE_CHARS_MAX, LaneKey, Letter, State, is_edit
 from peik.core.lifecycle import Try
 from peik.core.pace import PaceLimits
 from peik.core.token import Token
@@ -114,12 +114,12 @@ async def recent_tries(session: PostgresSession, bot_id: int, since_ms: int) -> 
     """What Telegram may have counted since then: deliveries, and every try that may have arrived."""
     bound = {"bot": bot_id, "since": since_ms}
     sent = [
-        SentMessage(chat=queries.decode(chat), weight=weight, at_ms=at)
-        for chat, weight, at in await session.rows(_SQL["recent_sends"], **bound)
+        SentMessage(chat=queries.decode(chat), weight=weight, at_ms=at, is_edit=is_edit(method))
+        for chat, weight, method, at in await session.rows(_SQL["recent_sends"], **bound)
     ]
-    for chat, weight, history in await session.rows(_SQL["recent_histories"], **bound):
+    for chat, weight, method, history in await session.rows(_SQL["recent_histories"], **bound):
         sent.extend(
-            SentMessage(chat=queries.decode(chat), weight=weight, at_ms=one.at)
+            SentMessage(chat=queries.decode(chat), weight=weight, at_ms=one.at, is_edit=is_edit(method))
             for one in _history(history)
             if one.outcome == "uncertain" and one.at >= since_ms
         )

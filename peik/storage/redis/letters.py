@@ -188,7 +188,8 @@ async def recent_tries(client: RedisClient, bot_id: int, since_ms: int) -> list[
     tries = []
     for line in lines:
         at_ms, _, weight, chat = line.decode().split(" ", 3)
-        tries.append(SentMessage(chat=chat_of(chat), weight=int(weight), at_ms=int(at_ms)))
+        count = int(weight)  # below zero: an edit
+        tries.append(SentMessage(chat=chat_of(chat), weight=abs(count), at_ms=int(at_ms), is_edit=count < 0))
     return tries
 
 

@@ -8,7 +8,7 @@ from itertools import islice
 import apsw
 import msgspec
 
-from peik.core.letter import Chat, LaneKey, Letter, State
+from peik.core.letter import Chat, LaneKey, Letter, State, is_edit
 from peik.core.pace import PaceLimits
 from peik.core.token import Token
 from peik.outbox.store import (
@@ -211,8 +211,8 @@ def _read(connection: apsw.Connection, questions: Sequence[Question]) -> None:
         "since": min(one.since_ms for one in questions),
     }
     found: defaultdict[int, list[SentMessage]] = defaultdict(list)
-    for bot_id, chat, weight, at_ms in connection.execute(_SQL["recent_tries"], bound):
-        found[bot_id].append(SentMessage(chat=chat, weight=weight, at_ms=at_ms))
+    for bot_id, chat, weight, method, at_ms in connection.execute(_SQL["recent_tries"], bound):
+        found[bot_id].append(SentMessage(chat=chat, weight=weight, at_ms=at_ms, is_edit=is_edit(method)))
     for one in questions:
         one.tries = [sent for sent in found[one.bot_id] if sent.at_ms >= one.since_ms]
 

@@ -192,6 +192,21 @@ async def test_the_last_minutes_sends_are_known_after_a_restart(place: Place) ->
     assert recent == [SentMessage(chat=2, weight=1, at_ms=NOW + 1000), SentMessage(chat=3, weight=1, at_ms=NOW + 2000)]
 
 
+async def test_the_last_minutes_edits_are_told_from_the_sends(place: Place) -> None:
+    async with place.open() as store:
+        sent, edited, unsure = await accept(store, draft(1), edit("m5", chat=1), edit("m6", chat=2))
+        await attempt(store, await find(store, sent), SENT, at_ms=NOW + 1000)
+        await attempt(store, await find(store, edited), SENT, at_ms=NOW + 2000)
+        await attempt(store, await find(store, unsure), BROKE_OFF, at_ms=NOW + 3000)
+    async with place.open() as store:
+        recent = await store.recent_tries(BOT, since_ms=NOW)
+    assert recent == [
+        SentMessage(chat=1, weight=1, at_ms=NOW + 1000),
+        SentMessage(chat=1, weight=1, at_ms=NOW + 2000, is_edit=True),
+        SentMessage(chat=2, weight=1, at_ms=NOW + 3000, is_edit=True),
+    ]
+
+
 async def test_senders_that_ask_for_the_last_minutes_sends_at_once_get_their_own_each(place: Place) -> None:
     async with place.open() as store:
         ids = await accept(store, draft(1), draft(2), draft(3, bot_id=OTHER_BOT), draft(4, bot_id=OTHER_BOT))

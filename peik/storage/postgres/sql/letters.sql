@@ -331,18 +331,18 @@ CROSS JOIN LATERAL (
 ) AS l
 
 -- name: recent_sends
-SELECT l.chat, l.weight, l.settled_at FROM letters AS l
+SELECT l.chat, l.weight, l.method, l.settled_at FROM letters AS l
 WHERE l.phase IN (2, 4) AND l.settled_at >= :since AND l.bot_id = :bot AND l.phase = 2 AND l.merged_into IS NULL
 
 -- name: recent_histories
 -- Stories in which a try may have arrived since then: of letters that were delivered later, are dead, or still wait.
-SELECT l.chat, l.weight, l.history FROM letters AS l
+SELECT l.chat, l.weight, l.method, l.history FROM letters AS l
 WHERE l.phase IN (2, 4) AND l.settled_at >= :since AND l.bot_id = :bot AND l.history IS NOT NULL
 UNION ALL
-SELECT l.chat, l.weight, l.history FROM letters AS l
+SELECT l.chat, l.weight, l.method, l.history FROM letters AS l
 WHERE l.phase = 3 AND l.settled_at >= :since AND l.bot_id = :bot AND l.history IS NOT NULL
 UNION ALL
-SELECT l.chat, l.weight, l.history FROM letters AS l
+SELECT l.chat, l.weight, l.method, l.history FROM letters AS l
 WHERE l.phase < 2 AND l.uncertain_tries > 0 AND l.bot_id = :bot AND l.history IS NOT NULL
 
 -- name: park

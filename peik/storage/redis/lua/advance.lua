@@ -8,7 +8,12 @@ end
 
 local function note_try(id, record, state, at)
     local key = P .. 'recent:' .. record[1]
-    call('ZADD', key, at, int(at) .. ' ' .. id .. ' ' .. int(record[5]) .. ' ' .. (state.c or record[2]))
+    -- An edit counts by itself, which the line says by a weight below zero.
+    local weight = record[5]
+    if string.sub(record[6], 1, 4) == 'edit' then
+        weight = -weight
+    end
+    call('ZADD', key, at, int(at) .. ' ' .. id .. ' ' .. int(weight) .. ' ' .. (state.c or record[2]))
     call('ZREMRANGEBYSCORE', key, '-inf', '(' .. int(at - RECENT_MS))
 end
 

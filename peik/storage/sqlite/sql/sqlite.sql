@@ -277,17 +277,17 @@ SELECT lane.value ->> 0, lane.value ->> 1, {front} FROM json_each(:lanes) AS lan
 -- What Telegram may have counted since then: deliveries, and every try that may have arrived, of letters that were
 -- delivered later, are dead, or still wait. Of all who ask at once, since those of a minute are looked through for it.
 WITH asked (bot_id) AS MATERIALIZED (SELECT value FROM json_each(:bots))
-SELECT l.bot_id, l.chat, l.weight, l.settled_at AS at FROM letters AS l INDEXED BY letters_done
+SELECT l.bot_id, l.chat, l.weight, l.method, l.settled_at AS at FROM letters AS l INDEXED BY letters_done
 WHERE l.phase IN (2, 4) AND l.settled_at >= :since AND l.bot_id IN asked AND l.phase = 2 AND l.merged_into IS NULL
 UNION ALL
-SELECT l.bot_id, l.chat, l.weight, h.value ->> 'at' FROM (
-    SELECT l.bot_id, l.chat, l.weight, l.history FROM letters AS l INDEXED BY letters_done
+SELECT l.bot_id, l.chat, l.weight, l.method, h.value ->> 'at' FROM (
+    SELECT l.bot_id, l.chat, l.weight, l.method, l.history FROM letters AS l INDEXED BY letters_done
     WHERE l.phase IN (2, 4) AND l.settled_at >= :since AND l.bot_id IN asked AND l.history IS NOT NULL
     UNION ALL
-    SELECT l.bot_id, l.chat, l.weight, l.history FROM letters AS l INDEXED BY letters_dead
+    SELECT l.bot_id, l.chat, l.weight, l.method, l.history FROM letters AS l INDEXED BY letters_dead
     WHERE l.phase = 3 AND l.settled_at >= :since AND l.bot_id IN asked AND l.history IS NOT NULL
     UNION ALL
-    SELECT l.bot_id, l.chat, l.weight, l.history FROM letters AS l INDEXED BY letters_doubted
+    SELECT l.bot_id, l.chat, l.weight, l.method, l.history FROM letters AS l INDEXED BY letters_doubted
     WHERE l.phase < 2 AND l.uncertain_tries > 0 AND l.bot_id IN asked
 ) AS l, json_each(l.history) AS h
 WHERE h.value ->> 'outcome' = 'uncertain' AND h.value ->> 'at' >= :since
