@@ -11,7 +11,7 @@ from peik.errors import BadInput, Conflict
 from peik.gateway.answers import GatewayAnswer, failure, success
 from peik.gateway.params import GatewayParams
 from peik.inbox.service import CONNECTIONS_LIMIT
-from peik.inbox.store import Consumer, ConsumerKind, InboxTally
+from peik.inbox.store import Consumer, ConsumerKind, InboxTally, PushHealth
 from peik.outbox.store import BotRecord
 
 CONNECTIONS_DEFAULT = 40
@@ -43,6 +43,7 @@ class GatewayInbox:
     def __init__(self, peik: Runtime) -> None:
         self._service = peik.outbox.service
         self._inbox = peik.inbox.service
+        self._pushes = peik.inbox.consumers
 
     def table(self) -> dict[str, Own]:
         return {
@@ -119,6 +120,7 @@ class GatewayInbox:
             if consumer.kind is ConsumerKind.PUSH and consumer.url is not None:
                 info["url"] = consumer.url
                 info["max_connections"] = consumer.connections_max
+                info |= _health(self._pushes.push_health(consumer))
             if consumer.allowed is not None:
                 info["allowed_updates"] = sorted(consumer.allowed)
         return success(msgspec.json.encode(info))
@@ -142,6 +144,15 @@ class GatewayInbox:
     async def _tally(self, ask: GatewayAsk) -> InboxTally | None:
         tallies = await self._inbox.tallies(ask.bot.bot_id)
         return next((one for one in tallies if one.consumer.name == ask.consumer), None)
+
+
+def _health(health: PushHealth | None) -> dict[str, object]:
+    if health is None:
+        return {"ip_address": "<unknown>"}  # as Telegram says before it has resolved the name
+    shown: dict[str, object] = {"ip_address": health.ip_address or "<unknown>"}
+    if health.error_at_ms is not None:
+        shown |= {"last_error_date": health.error_at_ms // 1000, "last_error_message": health.error}
+    return shown
 
 
 def _way(consumer: Consumer) -> tuple[object, ...]:

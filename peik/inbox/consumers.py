@@ -29,7 +29,7 @@ from peik.inbox.delivery import (
 from peik.inbox.delivery_queue import QueueTerms
 from peik.inbox.outages import NoOutages, OutagePort
 from peik.inbox.runner import Bounds, ConsumerRunner
-from peik.inbox.store import Consumer, ConsumerKind, InboxStore, PushPort
+from peik.inbox.store import Consumer, ConsumerKind, InboxStore, PushHealth, PushPort
 from peik.outbox.store import BotRecord
 from peik.wakeup import Wakeup
 
@@ -122,6 +122,7 @@ class Consumers:
         self._shared: list[asyncio.Task[None]] = []
         self._pushes: dict[int, asyncio.Task[None]] = {}  # by consumer id
         self._pushed_bots: dict[int, int] = {}  # whose they are
+        self._healths: dict[int, PushHealth] = {}  # by consumer id
         self._handlings: dict[Key, Handling] = {}
         self._handlers: dict[Key, asyncio.Task[None]] = {}
         self._runners: dict[int, ConsumerRunner] = {}  # by consumer id
@@ -134,6 +135,11 @@ class Consumers:
         """The numbers that are being worked on just now."""
         runner = self._runner_of((bot_id, consumer))
         return frozenset() if runner is None else runner.in_hand
+
+    def push_health(self, consumer: Consumer) -> PushHealth | None:
+        """Of pushes to its address; None while another process makes them, or nobody does."""
+        known = self._healths.get(consumer.id)
+        return known if known is not None and known.url == consumer.url else None
 
     async def is_handled(self, bot_id: int, consumer: str) -> bool:
         """Whether functions of a program take its arrivals, here or in another process on this store."""
@@ -376,7 +382,13 @@ class Consumers:
 
     def _push_runner(self, consumer: Consumer) -> ConsumerRunner:
         taker = PushTaker(
-            consumer, pusher=self._pusher, reach_of=self._reach_of, accept=self._accept, events=self._events
+            consumer,
+            pusher=self._pusher,
+            reach_of=self._reach_of,
+            accept=self._accept,
+            events=self._events,
+            clock=self._clock,
+            health=self._health_of(consumer),
         )
         bounds = Bounds(
             terms=self._terms(consumer, at_once=consumer.connections_max),
@@ -384,6 +396,14 @@ class Consumers:
             missed_after_s=self._limits.missed_after_s,
         )
         return self._runner(consumer, taker, bounds, is_ours=partial(self._is_live, consumer.bot_id))
+
+    def _health_of(self, consumer: Consumer) -> PushHealth:
+        """Kept while the address stays; another one has failed nobody yet."""
+        assert consumer.url is not None
+        known = self._healths.get(consumer.id)
+        if known is None or known.url != consumer.url:
+            known = self._healths[consumer.id] = PushHealth(url=consumer.url)
+        return known
 
     def _terms(self, consumer: Consumer, *, at_once: int) -> QueueTerms:
         return QueueTerms(

@@ -5,10 +5,12 @@ import re
 import traceback
 import urllib.parse
 from collections.abc import Awaitable, Callable
+from http import HTTPStatus
 from typing import Protocol
 
 import msgspec
 
+from peik.clock import Clock
 from peik.core.address import AddressReach
 from peik.core.arrival import Arrival
 from peik.core.events import AnswerIgnored, Events, StoreFailed
@@ -17,7 +19,7 @@ from peik.core.methods import is_method_name
 from peik.core.token import without_tokens
 from peik.core.trace import HEADER, trace_of, under
 from peik.errors import BadInput, Conflict, Problem, StoreUnavailable
-from peik.inbox.store import Consumer, PushAnswer, PushPort
+from peik.inbox.store import Consumer, PushAnswer, PushHealth, PushPort
 
 WORDS_MAX = 500
 
@@ -264,6 +266,8 @@ class PushTaker:
         reach_of: Callable[[int], Awaitable[AddressReach]],
         accept: Accept,
         events: Events,
+        clock: Clock,
+        health: PushHealth,
     ) -> None:
         assert consumer.url is not None
         self._consumer = consumer
@@ -273,6 +277,8 @@ class PushTaker:
         self._reach_of = reach_of
         self._accept = accept
         self._events = events
+        self._clock = clock
+        self._health = health
 
     async def deliver(self, arrival: Arrival, *, tries: int) -> Verdict:
         trace = trace_of(arrival.bot_id, arrival.number)
@@ -285,6 +291,8 @@ class PushTaker:
             return Away(why=error.detail, wait_s=RETRY_S)
         pushed = await self._pusher.push(self._url, headers, arrival.wire(), timeout_s=TRY_S, reach=reach)
         verdict = _judge(pushed)
+        failure = None if isinstance(verdict, Done) else _error_of(pushed)
+        self._health.note(pushed, error=failure, at_ms=self._clock.wall_ms())
         if isinstance(verdict, Done) and pushed.body:
             with under(trace):
                 await self._take_call(arrival, pushed.body)
@@ -322,3 +330,11 @@ def _judge(pushed: PushAnswer) -> Verdict:
     if not pushed.status or pushed.status in AWAY_STATUS:
         return Away(why=why, wait_s=pushed.retry_after_s)
     return Failed(words=why, code=pushed.status)
+
+
+def _error_of(pushed: PushAnswer) -> str:
+    """In Telegram's words where it has some: what is said of a webhook is read by people who know them."""
+    if not pushed.status:
+        return pushed.why
+    known = {status.value: status.phrase for status in HTTPStatus}
+    return f"Wrong response from the webhook: {pushed.status} {known.get(pushed.status, '')}".rstrip()

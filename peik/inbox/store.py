@@ -180,6 +180,21 @@ class PushAnswer(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
     retry_after_s: float | None = None
     why: str = ""
+    ip_address: str | None = None  # that it was taken to, if there was a connection
+
+
+class PushHealth(msgspec.Struct, kw_only=True):
+    """What came of the pushes to one address lately, in the process that makes them. For people: nothing is decided by it."""
+
+    url: str
+    ip_address: str | None = None
+    error_at_ms: int | None = None  # of the last push that failed; it stays, as with Telegram, when others succeed
+    error: str = ""
+
+    def note(self, pushed: PushAnswer, *, error: str | None, at_ms: int) -> None:
+        self.ip_address = pushed.ip_address or self.ip_address
+        if error is not None:
+            self.error_at_ms, self.error = at_ms, error
 
 
 class PushPort(Protocol):

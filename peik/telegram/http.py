@@ -348,6 +348,11 @@ class HttpConnection(asyncio.Protocol):
         else:
             self.fail(NetworkFault.RESET, f"the peer closed the connection {self._answers.how_far}")
 
+    def peer(self) -> str | None:
+        """The address of whoever is at the other end."""
+        name = self._transport.get_extra_info("peername")
+        return str(name[0]) if isinstance(name, tuple) else None
+
     # What the transport tells us.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:

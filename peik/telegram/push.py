@@ -201,10 +201,11 @@ class HttpPusher:
     async def _over(self, connection: HttpConnection, payload: bytes) -> PushAnswer | None:
         """What came back; None if the connection was closed instead."""
         answered: asyncio.Future[PushAnswer | None] = self._loop.create_future()
+        peer = connection.peer()
 
         def done(reply: Reply) -> None:
             if not answered.done():
-                answered.set_result(_pushed(reply))
+                answered.set_result(_pushed(reply, ip_address=peer))
 
         connection.send(HttpExchange(payload=payload, timeout_s=0.0, done=done), self._loop.time())
         try:
@@ -260,12 +261,12 @@ class HttpPusher:
             self._all_lost.set_result(None)
 
 
-def _pushed(reply: Reply) -> PushAnswer | None:
+def _pushed(reply: Reply, *, ip_address: str | None) -> PushAnswer | None:
     if reply.fault is NetworkFault.RESET:
         return None
     if reply.fault is not None:
-        return PushAnswer(why=reply.detail)
-    return PushAnswer(status=reply.status, body=reply.body, retry_after_s=reply.retry_after_s)
+        return PushAnswer(why=reply.detail, ip_address=ip_address)
+    return PushAnswer(status=reply.status, body=reply.body, retry_after_s=reply.retry_after_s, ip_address=ip_address)
 
 
 def _push_request(parts: urllib.parse.SplitResult, headers: Mapping[str, str], body: bytes) -> bytes:

@@ -1,6 +1,7 @@
 """The inbox through the gateway: long polls and webhooks as Telegram's own, and updates that outlive a crash."""
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
@@ -185,6 +186,44 @@ def test_updates_are_pushed_to_the_bots_webhook_and_a_call_in_its_answer_is_a_le
             assert (secret, update["message"]["text"]) == ("s3", "ping")
             sent = await sim.get("sent", at_least=1)
             assert sent["deliveries"][0]["text"] == "echo ping"
+        finally:
+            await runner.cleanup()
+
+    play(tmp_path, story)
+
+
+def test_a_webhook_that_fails_is_shown_with_its_address_and_the_last_error(tmp_path: Path) -> None:
+    async def story(bot: Client, sim: Sim, peik: Server) -> None:
+        pushed: asyncio.Queue[str] = asyncio.Queue()
+
+        async def take(request: web.Request) -> web.Response:
+            text = (await request.json())["message"]["text"]
+            pushed.put_nowait(text)
+            return web.Response(status=500 if text == "poison" and pushed.qsize() == 1 else 200)
+
+        app = web.Application()
+        app.router.add_post("/hook", take)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        try:
+            url = f"http://localhost:{runner.addresses[0][1]}/hook"
+            assert (await bot.call("setWebhook", url=url)).result
+            info = (await bot.call("getWebhookInfo")).result
+            assert (info["ip_address"], "last_error_date" in info) == ("<unknown>", False)
+            before_s = int(time.time())
+            await write(sim, "poison")
+            async with asyncio.timeout(PATIENCE_S):
+                while (  # noqa: ASYNC110  another process is waited for
+                    (await bot.call("getWebhookInfo")).result["pending_update_count"] or pushed.qsize() < 2
+                ):
+                    await asyncio.sleep(0.02)  # it is tried again by real time, and taken
+            info = (await bot.call("getWebhookInfo")).result
+            assert info["ip_address"] == "127.0.0.1"
+            assert info["last_error_date"] >= before_s
+            assert info["last_error_message"] == "Wrong response from the webhook: 500 Internal Server Error"
+            assert (await bot.call("setWebhook", url="http://127.0.0.1:9/other")).result
+            assert "last_error_date" not in (await bot.call("getWebhookInfo")).result
         finally:
             await runner.cleanup()
 

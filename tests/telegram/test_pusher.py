@@ -34,7 +34,7 @@ def test_one_request_after_another_on_one_connection_with_the_whole_answer(run: 
             pusher = HttpPusher()
             for body in ("سلام".encode(), b"{}"):
                 pushed = await pusher.push(f"{root}/hook?a=b", HEADERS, body, timeout_s=60, reach=ANY)
-                assert pushed == PushAnswer(status=200, body=b"well", retry_after_s=7)
+                assert pushed == PushAnswer(status=200, body=b"well", retry_after_s=7, ip_address="127.0.0.1")
             await pusher.close()
         assert connections == 1
         lines = heard[0][0].decode().split("\r\n")
