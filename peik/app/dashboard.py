@@ -43,7 +43,6 @@ from peik.web.dashboard.board import (
     COOKIE,
     Board,
     Page,
-    Section,
     Visitor,
     came_from,
     cookie_of,
@@ -353,35 +352,35 @@ class Live:
             return True  # a tick tells nothing; the page that it makes the browser ask for says what is wrong
 
 
-# The sections of everything around them: bots, nodes, keys, people, accounts, jobs, broadcasts.
+# The pages of everything around them: bots, nodes, keys, people, accounts, jobs, broadcasts.
 
 
-def management_sections(board: Board) -> tuple[Section, ...]:
+def management_pages(board: Board) -> tuple[Page, ...]:
     return (
-        BotPages(board),
-        NodePages(board),
-        KeyPages(board),
-        PeoplePages(board),
-        AuditPages(board),
-        SessionPages(board),
-        ArchivePages(board),
-        JobPages(board),
-        BroadcastPages(board, board.peik.broadcasts.service),
-        NotificationPages(board, board.peik.notifications.service),
+        *BotPages(board).table(),
+        *NodePages(board).table(),
+        *KeyPages(board).table(),
+        *PeoplePages(board).table(),
+        *AuditPages(board).table(),
+        *SessionPages(board).table(),
+        *ArchivePages(board).table(),
+        *JobPages(board).table(),
+        *BroadcastPages(board, board.peik.broadcasts.service).table(),
+        *NotificationPages(board, board.peik.notifications.service).table(),
     )
 
 
-# The sections of letters and arrivals.
+# The pages of letters and arrivals.
 
 
-def traffic_sections(board: Board) -> tuple[Section, ...]:
+def traffic_pages(board: Board) -> tuple[Page, ...]:
     return (
-        LetterPages(board),
-        OneLetterPage(board),
-        DeadPages(board),
-        LanePages(board),
-        ArrivalPages(board),
-        ChatPages(board),
+        *LetterPages(board).table(),
+        *OneLetterPage(board).table(),
+        *DeadPages(board).table(),
+        *LanePages(board).table(),
+        *ArrivalPages(board).table(),
+        *ChatPages(board).table(),
     )
 
 
@@ -414,15 +413,14 @@ class Dashboard:
             clock=peik.settled,
             events=peik.events,
         )
-        sections: tuple[Section, ...] = (
-            sign_in,
-            self._live,
-            OverviewPages(self.board, peik.watch.overview.now),
-            SettingsPages(self.board),
-            *traffic_sections(self.board),
-            *management_sections(self.board),
+        self.pages: tuple[Page, ...] = (
+            *sign_in.table(),
+            *self._live.table(),
+            *OverviewPages(self.board, peik.watch.overview.now).table(),
+            *SettingsPages(self.board).table(),
+            *traffic_pages(self.board),
+            *management_pages(self.board),
         )
-        self.pages: tuple[Page, ...] = tuple(page for section in sections for page in section.table())
         renderer.open({path for verb, path, *_ in self.pages if verb == "GET"})
         self._door = Door(self.board, self.pages, sign_in=sign_in, assets=assets)
 

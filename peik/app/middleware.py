@@ -85,7 +85,7 @@ class Middleware:
         return not self._gate.is_known(host, self._now()) and not (self._proxies and self._proxies.trusts(host))
 
     def take_at_once(self, exchange: ServerExchange) -> bool:
-        """See `peik.web.connection.Prompt`. Strangers are counted, and go the usual way."""
+        """See `peik.web.connection`. Strangers are counted, and go the usual way."""
         scope = exchange.scope
         path: str = scope["path"]
         edge = path.rfind("/") + 1

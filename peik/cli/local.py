@@ -238,7 +238,7 @@ class StoreClient(InProcessClient):
 
     async def _accept(self, letter: Document, attached: Attached, on_bytes: Callable[[int], None]) -> Document:
         body = decode(LetterBody, msgspec.json.encode(letter))  # before anything is kept for it
-        kept = await keep_files((self._enclose(field, path, on_bytes) for field, path in attached), self)
+        kept = await keep_files((self._enclose(field, path, on_bytes) for field, path in attached), self.remove)
         return document_for(await self._answer(LetterApi.accept_letter, {"body": body, "files": kept}))
 
     async def _know_chats(self, bot: BotRecord) -> None:

@@ -264,10 +264,10 @@ class LocalTransport:
 
     async def accept_with_files(self, call: LetterCall, parcels: Sequence[FileParcel]) -> Letter:
         runtime = self._runtime
-        enclosed = await keep_files((_enclose(runtime, parcel) for parcel in parcels), runtime.spool)
+        enclosed = await keep_files((_enclose(runtime, parcel) for parcel in parcels), runtime.spool.remove)
         return _letter(
             await runtime.outbox.service.accept_with_files(
-                enclosed, lambda files: msgspec.structs.replace(call, enclosed=files), blobs=runtime.spool
+                enclosed, lambda files: msgspec.structs.replace(call, enclosed=files), remove=runtime.spool.remove
             )
         )
 

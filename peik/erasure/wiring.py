@@ -8,7 +8,6 @@ import asyncio
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 from peik.archive.store import Archive
 from peik.backups.service import holdings
@@ -21,17 +20,9 @@ from peik.erasure.service import Acts, Eraser, PeopleLookup, StillHeld
 from peik.erasure.store import ErasurePart
 from peik.monitoring.log_file import LogFilesPart
 from peik.notifications import upkeep as notifications
-from peik.outbox.store import LetterFilter
+from peik.outbox.service import OutboxService
 from peik.settings.config import Config
 from peik.storage.open import AnyStore
-
-
-class Cancelling(Protocol):
-    """How letters that wait are taken back."""
-
-    async def cancel(self, letter_id: int) -> object: ...
-
-    async def cancel_all(self, wanted: LetterFilter) -> int: ...
 
 
 def eraser_of(
@@ -40,7 +31,7 @@ def eraser_of(
     clock: Clock,
     settled: Clock,
     events: Events,
-    letters: Cancelling,
+    letters: OutboxService,
     bots: Callable[[], Sequence[int]],
     store: AnyStore,
     archive: Callable[[], Awaitable[Archive]] | None,

@@ -201,7 +201,7 @@ class Gateway:
             enclosed=given.enclosed,
             trace=trace_in(given, bot.bot_id, consumer_of(consumer), self._peik.inbox.service.handed),
         )
-        accepted = await self._service.accept_with_files(given.enclosed, lambda _: call, blobs=self._peik.spool)
+        accepted = await self._service.accept_with_files(given.enclosed, lambda _: call, remove=self._peik.spool.remove)
         # From here on the letter goes its way, whether or not anybody waits for it.
         shape = shape_of(name, kind)
         wait_s = REAL_WAIT_S if shape is ResultShape.REAL else self._config.gateway_wait

@@ -21,7 +21,8 @@ from peik.erasure.parts import FileCachePart
 from peik.gateway.answers import AWAY, NOT_FOUND, SURPRISE, GatewayAnswer, of_reply
 from peik.gateway.tokens import Tokens, Turned
 from peik.outbox.store import BotRecord
-from peik.telegram.port import Download, Interrupted
+from peik.telegram.client import HttpDownload
+from peik.telegram.port import Interrupted
 from peik.web.access import host_of
 
 CHUNK_BYTES = 256 * 1024
@@ -104,7 +105,7 @@ class GatewayFiles:
         finally:
             download.close()
 
-    async def _open(self, token: Token, path: str, headers: dict[str, str]) -> Download:
+    async def _open(self, token: Token, path: str, headers: dict[str, str]) -> HttpDownload:
         opened = await self._passage.download(token, path, headers=headers)
         if isinstance(opened, Reply):
             raise Turned(of_reply(opened))
@@ -143,7 +144,7 @@ class GatewayFiles:
         finally:
             download.close()
 
-    async def _write(self, held: "CachedFile", first: Download, token: Token, path: str) -> None:
+    async def _write(self, held: "CachedFile", first: HttpDownload, token: Token, path: str) -> None:
         download = first
         for resumes in range(RESUMES_MAX + 1):
             try:
@@ -161,7 +162,7 @@ class GatewayFiles:
             with contextlib.suppress(Turned):  # no way just now; the next round says so again
                 download = await self._resumed(held, token, path) or download
 
-    async def _resumed(self, held: "CachedFile", token: Token, path: str) -> Download | None:
+    async def _resumed(self, held: "CachedFile", token: Token, path: str) -> HttpDownload | None:
         download = await self._open(token, path, {"Range": f"bytes={held.written}-"})
         if download.status == 206:
             return download
@@ -175,14 +176,14 @@ async def _given_up_quietly(giving: Awaitable[None]) -> None:
         await giving
 
 
-async def _pour(download: Download, out: "_Out") -> None:
+async def _pour(download: HttpDownload, out: "_Out") -> None:
     if not out.is_head:
         async for chunk in download.chunks():
             await out.write(chunk)
     await out.end()
 
 
-async def _whole(download: Download) -> GatewayAnswer:
+async def _whole(download: HttpDownload) -> GatewayAnswer:
     body = b""
     async for chunk in download.chunks():
         body += chunk
@@ -220,18 +221,18 @@ def _range_of(scope: Scope) -> str | None:
     return None
 
 
-def _length(download: Download) -> int | None:
+def _length(download: HttpDownload) -> int | None:
     for name, value in download.headers:
         if name == b"content-length" and value.isdigit():
             return int(value)
     return None
 
 
-def _passed(download: Download) -> list[_Header]:
+def _passed(download: HttpDownload) -> list[_Header]:
     return [(name, value) for name, value in download.headers if name in _PASSED]
 
 
-def _also(download: Download, wanted: bytes) -> list[_Header]:
+def _also(download: HttpDownload, wanted: bytes) -> list[_Header]:
     return [(name, value) for name, value in download.headers if name == wanted]
 
 

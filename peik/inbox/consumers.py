@@ -7,13 +7,13 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
 from peik.clock import Clock
 from peik.core.address import AddressReach
 from peik.core.events import Arrived, ConsumerWaits, Event, Events, StoreFailed, Surprise
+from peik.core.nodes import NodeStore
 from peik.errors import StoreUnavailable, described
 from peik.inbox.delivery import (
     PATIENCE,
@@ -39,27 +39,6 @@ RESTART_S = 1.0
 RETRY_S = 2.0
 
 Key = tuple[int, str]  # bot, name
-
-
-class ConsumerLocks(Protocol):
-    """Rights with names, to one process at a time among all on the store."""
-
-    async def take_lock(self, name: str) -> bool: ...
-
-    async def drop_lock(self, name: str) -> None: ...
-
-    async def is_locked(self, name: str) -> bool:
-        """By anybody, this process included."""
-
-
-class NoLocks:
-    async def take_lock(self, name: str) -> bool:
-        return True
-
-    async def drop_lock(self, name: str) -> None: ...
-
-    async def is_locked(self, name: str) -> bool:
-        return False
 
 
 class ConsumerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +75,7 @@ class Consumers:
         pusher: PushPort,
         reach_of: Callable[[int], Awaitable[AddressReach]],
         accept: Accept,
-        locks: ConsumerLocks | None = None,
+        locks: NodeStore,
         is_served: Callable[[int], bool] = lambda bot_id: True,
         is_live: Callable[[int], bool] = lambda bot_id: True,
         outages: OutagePort | None = None,
@@ -109,7 +88,7 @@ class Consumers:
         self._pusher = pusher
         self._reach_of = reach_of
         self._accept = accept
-        self._locks = locks or NoLocks()
+        self._locks = locks
         self._is_served = is_served  # whether pushes of a bot are this node's to make,
         self._is_live = is_live  # and whether it may begin one now
         self._outages = outages or NoOutages()

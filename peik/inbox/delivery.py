@@ -73,10 +73,8 @@ def line_of(failed: Failed, *, at_ms: int) -> str:
     return msgspec.json.encode(line).decode()
 
 
-class TellLimited(Protocol):
-    """Tells a user, once, that what he writes is read more slowly than he writes it."""
-
-    async def __call__(self, bot_id: int, user_id: int, chat: Chat, language_code: str | None) -> None: ...
+# Tells a user (bot, user, chat, language), once, that what he writes is read more slowly than he writes it.
+TellLimited = Callable[[int, int, Chat, str | None], Awaitable[None]]
 
 
 async def tell_nobody(bot_id: int, user_id: int, chat: Chat, language_code: str | None) -> None:
@@ -248,11 +246,9 @@ RETRY_S = 2.0
 AWAY_STATUS = frozenset({429, 502, 503, 504})
 SECRET_HEADER = "X-Telegram-Bot-Api-Secret-Token"  # noqa: S105  the name of a header
 
-
-class Accept(Protocol):
-    """Where calls go. Raises BadInput if it cannot be one, and Conflict if the key was used for another."""
-
-    async def __call__(self, bot_id: int, method: str, params: bytes, *, idempotency_key: str) -> None: ...
+# Where calls go: bot, method, params and idempotency key. Raises BadInput if it cannot be one, and Conflict if the key was used
+# for another.
+Accept = Callable[[int, str, bytes, str], Awaitable[None]]
 
 
 class PushTaker:
@@ -317,7 +313,7 @@ class PushTaker:
         key = f"push:{self._consumer.id}:{arrival.number}"
         while True:
             try:
-                return await self._accept(arrival.bot_id, method, params, idempotency_key=key)
+                return await self._accept(arrival.bot_id, method, params, key)
             except StoreUnavailable as error:
                 self._events.tell(StoreFailed(what="a call in the answer to a push", why=error.detail))
                 await asyncio.sleep(RETRY_S)

@@ -40,9 +40,10 @@ from peik.errors import BadInput, StoreUnavailable, Unavailable
 from peik.inbox.intake import Intake
 from peik.inbox.outages import SOURCE, OutagePort
 from peik.inbox.service import Recovery
-from peik.inbox.source import Conflicts, SourceHealth, SourceStatus, SourceWay, ask, words_of
+from peik.inbox.source import Conflicts, SourceHealth, SourceStatus, ask, words_of
 from peik.inbox.store import InboxStore, TakenIn
 from peik.outbox.store import BotRecord
+from peik.telegram.routes import Routes
 from peik.wakeup import Wakeup
 
 # One pass over everything that Telegram has kept for a bot: what it counts, and who is told that it is over.
@@ -130,7 +131,7 @@ class Poller:
         self,
         bot: BotRecord,
         *,
-        way: SourceWay,
+        way: Routes,
         store: InboxStore,
         intake: Intake,
         outages: OutagePort,

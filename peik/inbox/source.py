@@ -2,8 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Callable
-from typing import Protocol
 from urllib.parse import urlsplit
 
 import msgspec
@@ -16,16 +14,9 @@ from peik.core.token import Token
 from peik.errors import Conflict
 from peik.outbox.store import BotRecord
 from peik.telegram.port import Request
+from peik.telegram.routes import Routes
 
 CALL_TIMEOUT_S = 20.0
-
-
-class SourceWay(Protocol):
-    """The way to Telegram."""
-
-    async def carry(self, request: Request) -> Reply: ...
-
-    def when_back(self, ring: Callable[[], None]) -> None: ...
 
 
 class WebhookInfo(msgspec.Struct, frozen=True):
@@ -61,7 +52,7 @@ def webhook_url(public_url: str | None, bot_id: int) -> str | None:
 
 
 async def ask(
-    way: SourceWay, token: Token, method: str, params: bytes = b"{}", *, timeout_s: float = CALL_TIMEOUT_S
+    way: Routes, token: Token, method: str, params: bytes = b"{}", *, timeout_s: float = CALL_TIMEOUT_S
 ) -> Outcome:
     reply = await way.carry(Request(token=token, method=method, params=params, timeout_s=timeout_s))
     outcome = judge(reply, method=method)
@@ -221,7 +212,7 @@ class Conflicts:
         self,
         bot: BotRecord,
         *,
-        way: SourceWay,
+        way: Routes,
         contact: SourceHealth,
         clock: Clock,
         events: Events,

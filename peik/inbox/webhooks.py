@@ -5,7 +5,6 @@ import random
 import secrets
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 import msgspec
 
@@ -22,7 +21,6 @@ from peik.inbox.source import (
     Intruders,
     SourceHealth,
     SourceStatus,
-    SourceWay,
     WebhookInfo,
     ask,
     read_info,
@@ -30,7 +28,8 @@ from peik.inbox.source import (
     words_of,
 )
 from peik.inbox.store import InboxStore
-from peik.outbox.store import BotRecord
+from peik.outbox.store import BotRecord, HookStore
+from peik.telegram.routes import Routes
 from peik.wakeup import Wakeup
 
 CHECK_S = 60.0
@@ -48,7 +47,7 @@ class WebhookKeeper:
         self,
         bot: BotRecord,
         *,
-        way: SourceWay,
+        way: Routes,
         store: InboxStore,
         outages: OutagePort,
         clock: Clock,
@@ -218,12 +217,6 @@ class WebhookKeeper:
 SECRET_BYTES = 32
 
 
-class Secrets(Protocol):
-    """Where secrets are kept."""
-
-    async def secret(self, name: str, candidate: str) -> str: ...
-
-
 class _Push:
     __slots__ = ("newest", "update")
 
@@ -233,7 +226,7 @@ class _Push:
 
 
 class PushedUpdates:
-    def __init__(self, *, store: InboxStore, secret_store: Secrets, intake: Intake, events: Events) -> None:
+    def __init__(self, *, store: InboxStore, secret_store: HookStore, intake: Intake, events: Events) -> None:
         self._store = store
         self._secret_store = secret_store
         self._intake = intake

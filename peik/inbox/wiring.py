@@ -112,7 +112,7 @@ def _consumers(context: Context, outbox: Outbox, outages: Outages, pusher: PushP
     service, routes = outbox.service, outbox.routes
     texts = load_texts(config.texts)
 
-    async def accept(bot_id: int, method: str, params: bytes, *, idempotency_key: str) -> None:
+    async def accept(bot_id: int, method: str, params: bytes, idempotency_key: str) -> None:
         """A call that a bot put into its answer to a push. What cannot wait in a queue is carried at once, one time."""
         _, kind = classify(method)
         if kind is not None and kind.is_queued:

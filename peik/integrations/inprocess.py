@@ -175,7 +175,7 @@ async def _enclosed(runtime: Runtime, uploads: Sequence[GatewayUpload]) -> tuple
         kept = await runtime.spool.keep(_read(upload), size_bytes_max=runtime.config.upload_bytes_max)
         return kept.as_enclosed(upload.field, filename=upload.filename, content_type=upload.content_type)
 
-    return await keep_files((enclose(upload) for upload in uploads), runtime.spool)
+    return await keep_files((enclose(upload) for upload in uploads), runtime.spool.remove)
 
 
 # ---- updates ----

@@ -123,9 +123,9 @@ class JobLetters:
     async def accept(
         self, bot_id: int | None, method: str, params: bytes, *, files: Mapping[str, Path], idempotency_key: str
     ) -> int:
-        kept = await keep_files((self._enclosed(field, path) for field, path in files.items()), self._spool)
+        kept = await keep_files((self._enclosed(field, path) for field, path in files.items()), self._spool.remove)
         call = LetterCall(bot_id=bot_id, method=method, params=params, enclosed=kept, idempotency_key=idempotency_key)
-        return (await self._service.accept_with_files(kept, lambda _: call, blobs=self._spool)).letter_id
+        return (await self._service.accept_with_files(kept, lambda _: call, remove=self._spool.remove)).letter_id
 
     async def _enclosed(self, field: str, path: Path) -> Enclosed:
         kept = await self._spool.keep(_chunks(path), size_bytes_max=self._size_bytes_max)

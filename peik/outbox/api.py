@@ -331,7 +331,7 @@ class LetterApi:
             return caller.own(call_of(body, key=headers.idempotency_key, trace=headers.trace, enclosed=files))
 
         if files:
-            accepted = await self._letters.accept_with_files(files, make, blobs=self._spool())
+            accepted = await self._letters.accept_with_files(files, make, remove=self._spool().remove)
         else:
             (accepted,) = await self._letters.accept([make(())])
         if not query.wait:

@@ -8,7 +8,8 @@ from peik.clock import Clock
 from peik.core.letter import Enclosed, Letter
 from peik.errors import NotFound
 from peik.outbox.store import Store
-from peik.telegram.port import Enclosure, Spool
+from peik.storage.spool import SpoolPort
+from peik.telegram.port import Enclosure
 
 # The parameter that carries the one file of these methods, and the field of the answer that tells its id.
 _FILE_FIELD = {
@@ -24,7 +25,7 @@ _FILE_FIELD = {
 
 
 class Attachments:
-    def __init__(self, bot_id: int, store: Store, spool: Spool, clock: Clock) -> None:
+    def __init__(self, bot_id: int, store: Store, spool: SpoolPort, clock: Clock) -> None:
         self._bot_id = bot_id
         self._store = store
         self._spool = spool

@@ -22,7 +22,8 @@ from peik.outbox.leases import Lease
 from peik.outbox.recovery import STORE_RETRY_S, OutboxRecovery, Settling, TurnStep, going_on, settled
 from peik.outbox.store import BotRecord, LetterView, Marked, Store
 from peik.outbox.window import Orphaned, Parked, Windows, resolve, why
-from peik.telegram.port import Enclosure, Request, Spool
+from peik.storage.spool import SpoolPort
+from peik.telegram.port import Enclosure, Request
 from peik.telegram.routes import Route, Routes
 from peik.wakeup import Wakeup
 
@@ -60,7 +61,7 @@ class Sender:
         *,
         store: Store,
         routes: Routes,
-        spool: Spool,
+        spool: SpoolPort,
         clock: Clock,
         events: Events,
         terms: SenderTerms,

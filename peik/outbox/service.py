@@ -78,20 +78,17 @@ class Engine(Protocol):
     def hold_chat(self, bot_id: int, chat: Chat, until_ms: int) -> None: ...
 
 
-class Blobs(Protocol):
-    """What the service needs of the spool."""
-
-    def remove(self, blobs: Iterable[str]) -> None: ...
+RemoveBlobs = Callable[[Iterable[str]], None]  # from the spool
 
 
-async def keep_files(files: Iterable[Awaitable[Enclosed]], blobs: Blobs) -> tuple[Enclosed, ...]:
+async def keep_files(files: Iterable[Awaitable[Enclosed]], remove: RemoveBlobs) -> tuple[Enclosed, ...]:
     """The files of a call, one after the other into the spool. Leaves none of them behind if one cannot be kept."""
     kept: list[Enclosed] = []
     try:
         for one in files:
             kept.append(await one)  # noqa: PERF401  those before a failure are removed
     except BaseException:
-        _remove(kept, blobs)
+        _remove(kept, remove)
         raise
     return tuple(kept)
 
@@ -167,7 +164,7 @@ class OutboxService:
         return accepted
 
     async def accept_with_files(
-        self, enclosed: tuple[Enclosed, ...], call: Callable[[tuple[Enclosed, ...]], LetterCall], *, blobs: Blobs
+        self, enclosed: tuple[Enclosed, ...], call: Callable[[tuple[Enclosed, ...]], LetterCall], *, remove: RemoveBlobs
     ) -> AcceptedLetter:
         """Make a call with files of the spool durable. They are removed only if no letter can be there to need them."""
         try:
@@ -175,10 +172,10 @@ class OutboxService:
         except InDoubt:
             raise  # it may be accepted all the same; if not, the files are swept away
         except Exception:  # and not when cancelled or interrupted, for the same reason
-            _remove(enclosed, blobs)
+            _remove(enclosed, remove)
             raise
         if accepted.is_repeat:
-            _remove(enclosed, blobs)
+            _remove(enclosed, remove)
         return accepted
 
     def _drafts(self, calls: Sequence[LetterCall], at_ms: int) -> list[Draft]:
@@ -684,10 +681,10 @@ class OutboxService:
 _RANK = {int(priority): priority.rank for priority in Priority}
 
 
-def _remove(enclosed: Iterable[Enclosed], blobs: Blobs) -> None:
+def _remove(enclosed: Iterable[Enclosed], remove: RemoveBlobs) -> None:
     gone = [one.blob for one in enclosed]
     if gone:
-        blobs.remove(gone)
+        remove(gone)
 
 
 def _rank(priority: int) -> int:

@@ -15,7 +15,6 @@ import msgspec
 
 from peik.core.letter import Enclosed
 from peik.errors import NotFound, StoreUnavailable, TooLarge
-from peik.telegram import port
 
 # Folders that outlast a power cut: a new name is durable only when the folder it stands in was synced. And who may
 # read them.
@@ -73,8 +72,14 @@ class Spooled(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
-class SpoolPort(port.Spool, Protocol):
-    """Where doors leave the files of letters, besides what engines ask of it."""
+class SpoolPort(Protocol):
+    """Where the files of letters lie until their letters have ended."""
+
+    def path_of(self, blob: str) -> Path: ...
+
+    async def bring(self, file: Enclosed) -> None:
+        """See that the file can be read at its path on this node. Raises StoreUnavailable if that cannot be said or done
+        now, and NotFound if it never can: the file is gone, or is not what was accepted."""
 
     async def keep(self, chunks: AsyncIterator[bytes], *, size_bytes_max: int) -> Spooled:
         """A stream as a file, durable when this returns. Raises TooLarge and StoreUnavailable, and leaves nothing behind then."""

@@ -448,7 +448,7 @@ AHEAD_BYTES_MAX = 256 * 1024
 
 
 class HttpDownloader:
-    """See `peik.telegram.port.Downloader`."""
+    """Fetches files from a Bot API server. Like a carrier it answers with facts: no answer at all is a Reply."""
 
     def __init__(
         self, api_root: str, *, connect: Connect | None = None, ssl_context: ssl.SSLContext | None = None
@@ -491,7 +491,7 @@ def _lines(headers: Mapping[str, str]) -> bytes:
 
 
 class HttpDownload(asyncio.Protocol):
-    """One answer as it comes in. See `peik.telegram.port.Download`."""
+    """A file on its way here. Nothing is read ahead of its reader by more than a bound."""
 
     def __init__(self) -> None:
         loop = asyncio.get_running_loop()

@@ -1,12 +1,11 @@
-"""What goes to Telegram and comes from it: calls, their files, downloads. Who carries them `peik.app.build` knows."""
+"""What goes to Telegram and comes from it: calls and their files. Who carries them `peik.app.build` knows."""
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import msgspec
 
-from peik.core.letter import Enclosed
 from peik.core.outcome import Reply
 from peik.core.token import Token
 
@@ -51,35 +50,3 @@ class Carrier(Protocol):
 
 class Interrupted(Exception):
     """A download ended before its end. What came so far is right."""
-
-
-class Download(Protocol):
-    """A file on its way here. Nothing is read ahead of its reader by more than a bound."""
-
-    @property
-    def status(self) -> int: ...
-
-    @property
-    def headers(self) -> Sequence[tuple[bytes, bytes]]:
-        """Names in lower case."""
-
-    def chunks(self) -> AsyncIterator[bytes]:
-        """Its content. Raises Interrupted."""
-
-    def close(self) -> None: ...
-
-
-class Downloader(Protocol):
-    """Fetches files from a Bot API server. Like a carrier it answers with facts: no answer at all is a Reply."""
-
-    async def open(self, token: Token, path: str, *, headers: Mapping[str, str]) -> Download | Reply: ...
-
-
-class Spool(Protocol):
-    """Where the files of letters lie until their letters have ended."""
-
-    def path_of(self, blob: str) -> Path: ...
-
-    async def bring(self, file: Enclosed) -> None:
-        """See that the file can be read at its path on this node. Raises StoreUnavailable if that cannot be said or done
-        now, and NotFound if it never can: the file is gone, or is not what was accepted."""

@@ -12,7 +12,8 @@ from peik.core.events import Events, RouteChosen, RouteClosed, RouteOpened
 from peik.core.methods import MethodClass
 from peik.core.outcome import Delivered, Limited, Moved, NetworkFault, Outcome, Refused, Reply, Uncertain, Unsent, judge
 from peik.core.token import Token
-from peik.telegram.port import Carrier, Download, Downloader, Enclosure, Request
+from peik.telegram.client import HttpDownload, HttpDownloader
+from peik.telegram.port import Carrier, Enclosure, Request
 from peik.wakeup import Wakeup
 
 # The breaker of one route: opens when the route fails, and closes only when a probe has come back. Pure; time comes
@@ -447,7 +448,7 @@ class Passthrough:
         self,
         *,
         routes: Routes,
-        downloaders: Mapping[str, Downloader],
+        downloaders: Mapping[str, HttpDownloader],
         clock: Clock,
         timeout_s: float,
         upload_timeout_s: float,
@@ -495,7 +496,7 @@ class Passthrough:
             reply = reply if again.fault is NetworkFault.NOT_TRIED else again
         return reply
 
-    async def download(self, token: Token, path: str, *, headers: Mapping[str, str]) -> Download | Reply:
+    async def download(self, token: Token, path: str, *, headers: Mapping[str, str]) -> HttpDownload | Reply:
         if self._routes.is_open:
             return _AWAY
         return await self._downloaders[self._routes.in_use.name].open(token, path, headers=headers)

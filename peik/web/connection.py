@@ -3,7 +3,7 @@ is too long is judged in `peik.web.server`.
 
 It stands where uvicorn's own protocol would: uvicorn opens, counts and ends connections. What is ours is the way of a request,
 which costs half as much: an answer is one write, idle connections have no timer each, and a request that is whole
-when its head is read need not wait for its body, nor for a task if the application takes it at once (see `Prompt`).
+when its head is read need not wait for its body, nor for a task if the application takes it at once (`take_at_once`).
 """
 
 import asyncio
@@ -16,7 +16,7 @@ import re
 import urllib.parse
 from collections import deque
 from collections.abc import Callable, Iterable, MutableMapping
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import httptools
 import uvicorn
@@ -40,21 +40,6 @@ KEPT_BYTES_MAX = 2048  # of one; a longer one is mostly a client's own words, as
 _NAME = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(rb"[^\x00-\x08\x0a-\x1f\x7f]*")
 _BODILESS = (204, 304)
-
-
-class ConnectionPort(Protocol):
-    """What an exchange needs of its connection."""
-
-    is_full: bool  # the client takes less than is written
-
-    def write(self, data: bytes) -> None: ...
-    def read_on(self) -> None: ...
-    async def taken(self) -> None: ...
-    def lines(self) -> bytes:
-        """Headers that all answers have."""
-        ...
-
-    def answered(self, exchange: "ServerExchange") -> None: ...
 
 
 class RequestHead:
@@ -101,7 +86,9 @@ class ServerExchange:
         "_wire", "held_bytes", "is_answered", "is_begun", "is_gone", "is_whole", "keeps", "scope",
     )  # fmt: skip
 
-    def __init__(self, wire: ConnectionPort, scope: Scope, *, keeps: bool, awaits_word: bool, is_bare: bool) -> None:
+    def __init__(
+        self, wire: "ServerConnection", scope: Scope, *, keeps: bool, awaits_word: bool, is_bare: bool
+    ) -> None:
         self.scope = scope
         self.keeps = keeps
         self.is_begun = False
@@ -277,13 +264,6 @@ class Awaited(enum.Enum):
     BODY = "the rest of a body"
 
 
-class Prompt(Protocol):
-    """An application that can take some requests at once, without a task. True: it has, and answers later, but not before it has
-    returned. False: nothing was done, and the request goes the usual way."""
-
-    def take_at_once(self, exchange: ServerExchange, /) -> bool: ...
-
-
 class ServerConnection(asyncio.Protocol):
     transport: asyncio.Transport
     client: tuple[str, int] | None = None
@@ -316,6 +296,8 @@ class ServerConnection(asyncio.Protocol):
         self.connections = server_state.connections
         self._state = server_state
         self._app = config.loaded_app
+        # An application may take some requests at once, without a task. True: it has, and answers later, but not before it has
+        # returned. False: nothing was done, and the request goes the usual way.
         self._prompt: Callable[[ServerExchange], bool] | None = getattr(config.loaded_app, "take_at_once", None)
         self._parser = httptools.HttpRequestParser(self)
         self._headers: list[tuple[bytes, bytes]] = []

@@ -168,11 +168,21 @@ class Unsure:
         return await self._inbox.settle_arrivals(*arguments, **more)
 
 
+class NoLocks:
+    async def take_lock(self, name: str) -> bool:
+        return True
+
+    async def drop_lock(self, name: str) -> None: ...
+
+    async def is_locked(self, name: str) -> bool:
+        return False
+
+
 @contextlib.asynccontextmanager
 async def on_unsure_store(stage: Stage, pusher: PushPort | None = None) -> AsyncIterator[tuple[Consumers, Unsure]]:
     """The consumers of the stage's bot on such a store."""
 
-    async def accept(bot_id: int, method: str, params: bytes, *, idempotency_key: str) -> None:
+    async def accept(bot_id: int, method: str, params: bytes, idempotency_key: str) -> None:
         call = LetterCall(bot_id=bot_id, method=method, params=params, idempotency_key=idempotency_key)
         await stage.peik.outbox.service.accept([call])
 
@@ -192,6 +202,7 @@ async def on_unsure_store(stage: Stage, pusher: PushPort | None = None) -> Async
         pusher=pusher or Bots(stage.clock),
         reach_of=anywhere,
         accept=accept,
+        locks=NoLocks(),  # type: ignore[arg-type]  it is asked for nothing else
     )
     async with asyncio.TaskGroup() as group:
         consumers.start(group)

@@ -178,7 +178,7 @@ async def _papers(store: AnyStore) -> None:
 
 
 class StoredLetters:
-    """The port `Cancelling`, without a service."""
+    """What erasing asks of the service of letters, without one."""
 
     def __init__(self, store: AnyStore) -> None:
         self._store = store
@@ -197,7 +197,7 @@ def forgetter(place: Place, store: AnyStore, *, is_live: bool = False, **flags: 
         clock=place.clock,
         settled=place.clock,
         events=Events(),
-        letters=StoredLetters(store),
+        letters=StoredLetters(store),  # type: ignore[arg-type]  it is asked for nothing else
         bots=lambda: [BOT],
         store=store,
         archive=None,

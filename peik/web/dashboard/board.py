@@ -4,7 +4,6 @@ import hashlib
 import hmac
 import urllib.parse
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
 
 import msgspec
 from starlette.requests import Request
@@ -112,10 +111,6 @@ class Visitor(msgspec.Struct, frozen=True, kw_only=True):
 
 Endpoint = Callable[[Request, Visitor], Awaitable[Response]]
 Page = tuple[str, str, Endpoint, Role, str]  # verb, path, endpoint, who may, what the audit log calls it
-
-
-class Section(Protocol):
-    def table(self) -> tuple[Page, ...]: ...
 
 
 class Flash(msgspec.Struct, frozen=True):
