@@ -106,4 +106,4 @@ def _sent(one: SentAlert) -> SentAlertAnswer:
 
 def _may_see(caller: Caller, bot_id: int) -> bool:
     """What concerns Peik as a whole is not for keys of some bots."""
-    return caller.key.bot_ids is None or (bot_id != 0 and caller.sees(bot_id))
+    return caller.key.bot_ids is None or (bot_id != 0 and caller.key.serves(bot_id))

@@ -438,7 +438,7 @@ class Dashboard:
         await self._upkeep.run()
 
     def _alerts_of(self, visitor: Visitor) -> int:
-        return sum(visitor.bot_ids is None or visitor.sees(alert.bot_id) for alert in self._alerts.ongoing())
+        return sum(visitor.bot_ids is None or visitor.key.serves(alert.bot_id) for alert in self._alerts.ongoing())
 
     def end(self) -> None:
         """Streams end, so that a server that stops need not wait for them."""

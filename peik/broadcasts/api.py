@@ -677,7 +677,7 @@ class BroadcastApi:
     async def _seen(self, caller: Caller, broadcast_id: str) -> Broadcast:
         """Raises NotFound for another bot's, in the words for one that is not there."""
         found = await self._broadcasts.get(broadcast_id)
-        if not caller.sees(found.bot_id):
+        if not caller.key.serves(found.bot_id):
             raise NotFound(code="unknown_broadcast", detail=f"There is no broadcast {broadcast_id} here (any more).")
         return found
 

@@ -275,7 +275,7 @@ class BroadcastPages:
         """Raises NotFound for another bot's, in the words for one that is not there."""
         broadcast_id = request.path_params["broadcast_id"]
         one = await self._service.get(broadcast_id)
-        if not visitor.sees(one.bot_id):
+        if not visitor.key.serves(one.bot_id):
             raise NotFound(code="unknown_broadcast", detail=f"There is no broadcast {broadcast_id} here (any more).")
         return one
 

@@ -400,7 +400,7 @@ class ArrivalApi:
             caller.must_serve(query.bot_id)
             bots = [self._letters.bot(query.bot_id)]
         else:
-            bots = [bot for bot in self._letters.bots() if caller.sees(bot.bot_id)]
+            bots = [bot for bot in self._letters.bots() if caller.key.serves(bot.bot_id)]
         return InboxesAnswer(bots=[InboxAnswer.of(bot, await self._inbox.inbox(bot.bot_id)) for bot in bots])
 
     @operation(
@@ -451,7 +451,7 @@ class ConsumerApi:
             caller.must_serve(query.bot_id)
         tallies = await self._inbox.tallies(query.bot_id)
         return ConsumersAnswer(
-            consumers=[BacklogAnswer.counted(tally) for tally in tallies if caller.sees(tally.consumer.bot_id)]
+            consumers=[BacklogAnswer.counted(tally) for tally in tallies if caller.key.serves(tally.consumer.bot_id)]
         )
 
     @operation(

@@ -102,7 +102,7 @@ class ArrivalPages:
             cursor = found[-1].arrival.id if len(found) == PAGE else None
         except BadInput as error:
             problem = error
-        tallies = [one for one in await self._inbox.tallies() if visitor.sees(one.consumer.bot_id)]
+        tallies = [one for one in await self._inbox.tallies() if visitor.key.serves(one.consumer.bot_id)]
         return self._board.page(
             request,
             visitor,

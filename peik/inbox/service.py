@@ -204,7 +204,7 @@ class InboxService:
         The cursor knows what was the newest arrival when the replay began, so that replays which are made on the way, by
         this one or another, are not replayed.
         """
-        target = await self._named(_bot_of(wanted), consumer)
+        target = await self.consumer(_bot_of(wanted), consumer)
         after, up_to = (0, await self._store.last_arrival_id()) if cursor is None else _places(cursor)
         count, last = await self._store.replay(
             _as_of(wanted, consumer),
@@ -220,16 +220,13 @@ class InboxService:
 
     async def count_replay(self, wanted: ArrivalFilter, consumer: str) -> int:
         """How many a replay would hand on: the dry run."""
-        await self._named(_bot_of(wanted), consumer)
+        await self.consumer(_bot_of(wanted), consumer)
         return await self._store.count_arrivals(msgspec.structs.replace(_as_of(wanted, consumer), is_original=True))
 
     # ---- consumers ----
 
     async def consumers(self, bot_id: int | None = None) -> list[Consumer]:
         return await self._store.consumers(bot_id)
-
-    async def consumer(self, bot_id: int, name: str) -> Consumer:
-        return await self._named(bot_id, name)
 
     async def set_consumer(
         self,
@@ -275,7 +272,7 @@ class InboxService:
         """Forget a consumer and how far it was. Arrivals are not kept for it any more."""
         if name == DEFAULT_CONSUMER:
             raise BadInput(code="default_consumer", detail="Every bot has its default consumer. It can be set anew.")
-        consumer = await self._named(bot_id, name)
+        consumer = await self.consumer(bot_id, name)
         await self._store.remove_consumer(consumer.id)
         self._readers.forget(consumer.id)
         self._waiting.dismiss(consumer.id, _removed(name))
@@ -286,7 +283,7 @@ class InboxService:
     ) -> ConsumerProgress:
         """Everything up to a number, or up to an update as a bot got it, is over for a consumer: committed when this
         returns. Numbers that are not there yet cannot be acknowledged."""
-        consumer = await self._named(bot_id, name)
+        consumer = await self.consumer(bot_id, name)
         if update_id is not None:
             if not 0 <= update_id <= WIRE_ID_MAX:
                 raise BadInput(code="bad_update_id", detail="No update was ever handed on under this id.")
@@ -301,7 +298,7 @@ class InboxService:
         self._runners.look()
         return settled.progress
 
-    async def _named(self, bot_id: int, name: str) -> Consumer:
+    async def consumer(self, bot_id: int, name: str) -> Consumer:
         for consumer in await self._store.consumers(bot_id):
             if consumer.name == name:
                 return consumer

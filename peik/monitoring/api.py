@@ -220,7 +220,7 @@ class OverviewApi:
         from peik.monitoring.overview import of_bots
 
         view = await self._overview.now()
-        return OverviewAnswer.of(view if caller.key.bot_ids is None else of_bots(view, caller.sees))
+        return OverviewAnswer.of(view if caller.key.bot_ids is None else of_bots(view, caller.key.serves))
 
 
 # ---- ways to Telegram, and whether all is well ----

@@ -44,7 +44,7 @@ class OverviewPages:
     async def overview(self, request: Request, visitor: Visitor) -> Response:
         view = await self._now()
         if visitor.bot_ids is not None:
-            view = of_bots(view, visitor.sees)
+            view = of_bots(view, visitor.key.serves)
         is_day = request.query_params.get("span") == "day"
         points = view.last_day if is_day else view.last_hour
         return self._board.page(

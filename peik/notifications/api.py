@@ -455,4 +455,4 @@ class NotificationApi:
 
 def _sees(caller: Caller, view: NoticeView) -> bool:
     bot_id = view.notice.request.bot_id
-    return bot_id is None or caller.sees(bot_id)
+    return bot_id is None or caller.key.serves(bot_id)

@@ -198,4 +198,4 @@ class NotificationPages:
 
 def _sees_notice(visitor: Visitor, view: NoticeView) -> bool:
     bot_id = view.notice.request.bot_id
-    return visitor.bot_ids is None or (bot_id is not None and visitor.sees(bot_id))
+    return visitor.bot_ids is None or (bot_id is not None and visitor.key.serves(bot_id))

@@ -410,8 +410,8 @@ class LetterApi:
     async def get_stats(self, caller: Caller) -> StatsAnswer:
         """How many letters stand where, over all and per bot, and what waits for the consumers of arrivals."""
         tallies = await self._letters.tallies()
-        waiting = [tally for tally in await self._inbox.tallies() if caller.sees(tally.consumer.bot_id)]
-        letters = {bot_id: tally for bot_id, tally in tallies.items() if caller.sees(bot_id)}
+        waiting = [tally for tally in await self._inbox.tallies() if caller.key.serves(tally.consumer.bot_id)]
+        letters = {bot_id: tally for bot_id, tally in tallies.items() if caller.key.serves(bot_id)}
         return StatsAnswer.whole(letters, InboxStatsAnswer.of(waiting))
 
     # ---- changing ----
@@ -638,7 +638,7 @@ class BotApi:
     async def list_bots(self, caller: Caller) -> BotsAnswer:
         """All bots, without their tokens, each with the node that serves it."""
         serving = await self._nodes.serving()
-        bots = [bot for bot in self._letters.bots() if caller.sees(bot.bot_id)]
+        bots = [bot for bot in self._letters.bots() if caller.key.serves(bot.bot_id)]
         return BotsAnswer(bots=[BotAnswer.of(bot, node=serving.get(bot.bot_id)) for bot in bots])
 
     @operation("GET", "/v1/bots/{bot_id}", name="getBot", tag="bots", scope="read", problems=(403, 404, 422))

@@ -279,10 +279,7 @@ class LetterEffects:
     # ---- notes to the store ----
 
     def _spawn(self, work: Awaitable[None]) -> None:
-        self._group.create_task(self._note(work))
-
-    async def _note(self, work: Awaitable[None]) -> None:
-        await self._noted(work)
+        self._group.create_task(self._noted(work))
 
     async def _noted(self, work: Awaitable[None]) -> bool:
         """A note that is good to have over a restart and not worth stopping for: memory has it already."""

@@ -110,7 +110,7 @@ class LetterPages:
         own = [
             tally
             for bot_id, tally in (tallies or {}).items()
-            if visitor.sees(bot_id) and told.get("bot_id") in (None, str(bot_id))
+            if visitor.key.serves(bot_id) and told.get("bot_id") in (None, str(bot_id))
         ]
         tabs = []
         for state in ("", *State):
@@ -386,7 +386,7 @@ class OneLetterPage:
     async def _behind(self, letter: LetterView, visitor: Visitor) -> "Behind | None":
         """The update that it answers, if that is here and the visitor may see it."""
         view = await arrival_behind(self._board.peik.inbox.service, letter)
-        if view is None or not visitor.sees(view.arrival.bot_id):
+        if view is None or not visitor.key.serves(view.arrival.bot_id):
             return None
         arrival = view.arrival
         return Behind(

@@ -95,7 +95,7 @@ class DeadPages:
             total=sum(
                 tally.failed
                 for bot_id, tally in tallies.items()
-                if visitor.sees(bot_id) and (bot_ids is None or bot_id in bot_ids)
+                if visitor.key.serves(bot_id) and (bot_ids is None or bot_id in bot_ids)
             ),
             has_jobs=visitor.bot_ids is None,
             may_act=visitor.may(Role.OPERATOR),
@@ -142,7 +142,7 @@ class DeadPages:
 
     async def _dead_arrivals(self, visitor: Visitor) -> list[DeadArrivals]:
         """The newest ones, consumer by consumer."""
-        tallies = [one for one in await self._inbox.tallies() if one.failed and visitor.sees(one.consumer.bot_id)]
+        tallies = [one for one in await self._inbox.tallies() if one.failed and visitor.key.serves(one.consumer.bot_id)]
         tallies.sort(key=lambda one: -one.failed)
         groups: list[DeadArrivals] = []
         for tally in tallies[:CONSUMERS_MAX]:

@@ -150,7 +150,7 @@ class BotPages:
         fields = Fields.asked(request)
         text, after = (fields.text("text") or "").lower().removeprefix("@"), fields.id("cursor") or 0
         seen = sorted(
-            (bot for bot in self._service.bots() if visitor.sees(bot.bot_id) and _fits(bot, text)),
+            (bot for bot in self._service.bots() if visitor.key.serves(bot.bot_id) and _fits(bot, text)),
             key=lambda bot: bot.bot_id,
         )
         page = [bot for bot in seen if bot.bot_id > after][: PAGE + 1]

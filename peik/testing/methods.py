@@ -113,7 +113,7 @@ def get_administrators(world: World, call: SimCall) -> object:
 
 
 def get_file(world: World, call: SimCall) -> object:
-    stored = call.bot.files.by_id(text_of(call.params, "file_id"))
+    stored = call.bot.files.by_id.get(text_of(call.params, "file_id"))
     if stored is None:
         raise bad("invalid file_id")
     most = world.options.download_bytes_max

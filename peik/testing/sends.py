@@ -84,7 +84,7 @@ def _take(
         return _fetched(call, text, kind)
     if text.startswith("file://") and world.options.mode == "local":
         return call.bot.files.put(kind, UploadedFile(filename=text.rpartition("/")[2], content=b""))
-    stored = call.bot.files.by_id(text)
+    stored = call.bot.files.by_id.get(text)
     if stored is None:
         raise bad("wrong file identifier/HTTP URL specified")
     if stored.kind != kind:

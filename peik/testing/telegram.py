@@ -81,7 +81,7 @@ class Telegram(World):
     def download(self, token_text: str, path: str, *, span: bytes = b"") -> Answer:
         """What `/file/bot<token>/<path>` gives; with a Range header `bytes=n-` or `bytes=n-m`, the part."""
         try:
-            stored = self.enter(token_text).files.by_path(path)
+            stored = self.enter(token_text).files.by_path.get(path)
         except Refusal as refusal:
             return failure(refusal)
         if stored is None or stored.content is None:

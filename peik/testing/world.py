@@ -183,13 +183,13 @@ class FileShelf:
         self._bot_id = bot_id
         self._bytes_max = bytes_max
         self._bytes = 0
-        self._by_id: dict[str, StoredFile] = {}
-        self._by_path: dict[str, StoredFile] = {}
+        self.by_id: dict[str, StoredFile] = {}
+        self.by_path: dict[str, StoredFile] = {}
         self._full: deque[StoredFile] = deque()
 
     def put(self, kind: str, upload: UploadedFile) -> StoredFile:
         prefix, folder, ending = KINDS.get(kind, KINDS["document"])
-        number = len(self._by_id)
+        number = len(self.by_id)
         unique = hashlib.blake2b(upload.content, digest_size=9, person=kind.encode()[:16])
         suffix = upload.filename.rpartition(".")[2] if "." in upload.filename else ending
         stored = StoredFile(
@@ -202,7 +202,7 @@ class FileShelf:
             content_type=upload.content_type,
             content=upload.content,
         )
-        self._by_id[stored.file_id] = self._by_path[stored.path] = stored
+        self.by_id[stored.file_id] = self.by_path[stored.path] = stored
         self._full.append(stored)
         self._bytes += stored.size_bytes
         while self._bytes > self._bytes_max and len(self._full) > 1:
@@ -210,12 +210,6 @@ class FileShelf:
             oldest.content = None
             self._bytes -= oldest.size_bytes
         return stored
-
-    def by_id(self, file_id: str) -> StoredFile | None:
-        return self._by_id.get(file_id)
-
-    def by_path(self, path: str) -> StoredFile | None:
-        return self._by_path.get(path)
 
 
 # One bot as Telegram keeps it: its token, its queue, its way of receiving, and its recent past.

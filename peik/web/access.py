@@ -161,9 +161,6 @@ class Caller:
             return next(iter(bot_ids))
         raise BadInput(code="which_bot", detail="This key is for several bots: say which with bot_id.")
 
-    def sees(self, bot_id: int) -> bool:
-        return self.key.serves(bot_id)
-
     def must_serve(self, bot_id: int) -> None:
         """Raises Forbidden for a bot that this key is not for, whether or not there is such a bot."""
         if not self.key.serves(bot_id):

@@ -208,7 +208,7 @@ class Stage:
 
     def content(self, file_id: str) -> bytes:
         """What lies at Telegram under that id."""
-        stored = self.telegram.bot(self.bot_id).files.by_id(file_id)
+        stored = self.telegram.bot(self.bot_id).files.by_id.get(file_id)
         assert stored is not None
         assert stored.content is not None
         return stored.content

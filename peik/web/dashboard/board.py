@@ -102,9 +102,6 @@ class Visitor(msgspec.Struct, frozen=True, kw_only=True):
         """The same as REST's doors know it: `narrow`, `must_see`, `must_serve`, `must_serve_all`, `own`."""
         return Caller(self.key)
 
-    def sees(self, bot_id: int) -> bool:
-        return self.key.serves(bot_id)
-
     def may(self, role: Role | str) -> bool:
         return self.role.allows(Role(role))
 
@@ -227,7 +224,7 @@ def fields_of(form: Mapping[str, object]) -> dict[str, str]:
 
 def must_see(visitor: Visitor, bot_id: int) -> None:
     """Raises NotFound for a bot that this visitor does not see, in the words for one that is not there."""
-    if not visitor.sees(bot_id):
+    if not visitor.key.serves(bot_id):
         raise NotFound(code="unknown_bot", detail=f"Bot {bot_id} is not known here.")
 
 

@@ -160,7 +160,7 @@ def query_of(told: Mapping[str, object], **more: object) -> str:
 
 def bots_seen(service: OutboxService, visitor: Visitor) -> list[BotRecord]:
     """Bots first, then accounts of people."""
-    seen = (bot for bot in service.bots() if visitor.sees(bot.bot_id))
+    seen = (bot for bot in service.bots() if visitor.key.serves(bot.bot_id))
     return sorted(seen, key=lambda bot: (bot.token.is_account, bot.bot_id))
 
 
