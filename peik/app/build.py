@@ -58,7 +58,7 @@ def build(
         context, carriers, poster, line_of=lambda user_id: None if accounts is None else accounts.line_of(user_id)
     )
     inbox = inbox_of(context, outbox, pusher)
-    outbox.workers.join(outbox.ways)
+    outbox.workers.all.append(outbox.ways)
     if kit is not None:
         accounts = sessions_of(context, outbox, kit, poster)
     jobs = jobs_of(context, outbox, job_kinds or JobKinds())

@@ -164,7 +164,7 @@ async def _start(runtime: Runtime, node: Node, group: asyncio.TaskGroup) -> None
         raise StartError("PEIK_INBOUND=webhook needs PEIK_PUBLIC_URL: where Telegram can reach this Peik.")
     kept = {bot.bot_id: bot.token for bot in bots}
     for token in tokens:
-        if kept.get(token.bot_id) != token or await runtime.outbox.service.is_guest(token.bot_id):
+        if kept.get(token.bot_id) != token or await runtime.outbox.service.guests.has(token.bot_id):
             known = runtime.outbox.service.known(token.bot_id)  # under another token: how its updates come in stays
             await runtime.outbox.service.save_bot(
                 token, inbound=runtime.config.inbound if known is None else known.inbound

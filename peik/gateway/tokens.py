@@ -99,7 +99,7 @@ class Tokens:
 
     def _is_doubted(self, bot_id: int) -> bool:
         """Telegram has refused this token meanwhile; nothing is accepted under it any more unless Telegram takes it again."""
-        sender = self._courier.sender(bot_id)
+        sender = self._courier.senders.get(bot_id)
         paused = None if sender is None else sender.bot.paused
         return paused is not None and paused.startswith("Unauthorized")
 

@@ -56,7 +56,7 @@ class WebhookDoor:
         """The same for a push as nearly all are: whole, well, and of a bot that has had one before. False: nothing was done, and
         `answer` has to be asked."""
         bot_id = _bot_id(word, self._service) if scope["method"] == "POST" and len(body) <= BODY_BYTES_MAX else None
-        secret = None if bot_id is None else self._pushed.known_secret(bot_id)
+        secret = None if bot_id is None else self._pushed.known_secrets.get(bot_id)
         if bot_id is None or secret is None or not _is_shown(scope, secret):
             return False
         try:

@@ -232,21 +232,17 @@ class PushedUpdates:
         self._intake = intake
         self._events = events
         self._newest: dict[int, int | None] = {}  # the highest id of each bot's epoch
-        self._secrets: dict[int, str] = {}
+        self.known_secrets: dict[int, str] = {}
         self._companies: dict[int, Batcher[_Push]] = {}
 
     async def secret(self, bot_id: int) -> str:
         """What Telegram shows us with every push. Made at the first use, and kept."""
-        known = self._secrets.get(bot_id)
+        known = self.known_secrets.get(bot_id)
         if known is None:
             candidate = secrets.token_urlsafe(SECRET_BYTES)  # in the alphabet that Telegram allows
             known = await self._secret_store.secret(f"webhook:{bot_id}", candidate)
-            self._secrets[bot_id] = known
+            self.known_secrets[bot_id] = known
         return known
-
-    def known_secret(self, bot_id: int) -> str | None:
-        """The same, if it need not be asked for."""
-        return self._secrets.get(bot_id)
 
     async def take_in(self, bot_id: int, update: Update) -> None:
         """Make it durable. Those that come while others are stored go together. Raises StoreUnavailable."""

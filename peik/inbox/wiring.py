@@ -45,8 +45,8 @@ def inbox_of(context: Context, outbox: Outbox, pusher: PushPort) -> Inbox:
     outages = _outages(context, outbox)
     consumers = _consumers(context, outbox, outages, pusher)
     receiver = _receiver(context, outbox, outages)
-    outbox.workers.join(receiver)
-    outbox.workers.join(consumers)
+    outbox.workers.all.append(receiver)
+    outbox.workers.all.append(consumers)
     inbox = InboxService(
         store=context.store.inbox,
         clock=context.clock,
@@ -63,7 +63,7 @@ def inbox_of(context: Context, outbox: Outbox, pusher: PushPort) -> Inbox:
 
 
 async def _reach_of(context: Context, outbox: Outbox, bot_id: int) -> AddressReach:
-    return context.config.pushes_reach(is_guest=await outbox.service.is_guest(bot_id))
+    return context.config.pushes_reach(is_guest=await outbox.service.guests.has(bot_id))
 
 
 def _outages(context: Context, outbox: Outbox) -> Outages:

@@ -35,7 +35,7 @@ class Courier:
         self._lease_of = lease_of
         self._make_sender = make_sender
         self._routes = routes
-        self._senders: dict[int, Sender] = {}
+        self.senders: dict[int, Sender] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._routing: asyncio.Task[None] | None = None
         self._group: asyncio.TaskGroup | None = None
@@ -44,47 +44,44 @@ class Courier:
     def routes(self) -> Routes:
         return self._routes
 
-    def sender(self, bot_id: int) -> Sender | None:
-        return self._senders.get(bot_id)
-
     def probe_token(self) -> Token | None:
         """Some bot to ask getMe as."""
-        tokens = (sender.bot.token for sender in self._senders.values())
+        tokens = (sender.bot.token for sender in self.senders.values())
         return next((token for token in tokens if not token.is_account), None)
 
     def chat_of(self, bot_id: int, chat: Chat) -> Chat:
-        sender = self._senders.get(bot_id)
-        return chat if sender is None else sender.chat_of(chat)
+        sender = self.senders.get(bot_id)
+        return chat if sender is None else sender.chats.same_as(chat)
 
     def express(self, draft: Draft) -> Expressed | None:
         """A place for a letter that may go in the commit which makes it durable."""
-        return express_of(self._senders.get(draft.bot_id), draft)
+        return express_of(self.senders.get(draft.bot_id), draft)
 
     def why(self, view: LetterView, head: int | None) -> str | None:
         """Why a letter is still waiting, as a sentence."""
-        sender = self._senders.get(view.bot_id)
+        sender = self.senders.get(view.bot_id)
         if sender is None:
             return "Another node sends for this bot, and knows why: ask there (GET /v1/nodes says which it is)."
         return sender.why(view, head)
 
     def is_chat_shut(self, bot_id: int, chat: Chat) -> bool:
         """Whether letters to this chat fail at once, as far as this process knows."""
-        sender = self._senders.get(bot_id)
-        return sender is not None and sender.is_chat_shut(sender.chat_of(chat))
+        sender = self.senders.get(bot_id)
+        return sender is not None and sender.chats.is_known_shut(sender.chats.same_as(chat))
 
     def watch(self, bot_id: int, letter_id: int, tell: Callable[[bytes], None] | None) -> None:
         """Tell Telegram's yes to a letter as it comes in; None ends that."""
-        sender = self._senders.get(bot_id)
+        sender = self.senders.get(bot_id)
         if sender is not None:
             sender.watch(letter_id, tell)
 
     def open_chat(self, bot_id: int, chat: Chat) -> None:
-        sender = self._senders.get(bot_id)
+        sender = self.senders.get(bot_id)
         if sender is not None:
             sender.open_chat(chat)
 
     def hold_chat(self, bot_id: int, chat: Chat, until_ms: int) -> None:
-        sender = self._senders.get(bot_id)
+        sender = self.senders.get(bot_id)
         if sender is not None:
             sender.hold_chat(chat, until_ms)
 
@@ -92,7 +89,7 @@ class Courier:
 
     def on_accepted(self, letters: Sequence[Letter]) -> None:
         if len({letter.bot_id for letter in letters}) == 1:
-            sender = self._senders.get(letters[0].bot_id)
+            sender = self.senders.get(letters[0].bot_id)
             if sender is not None:
                 sender.offer(letters)
             return
@@ -101,7 +98,7 @@ class Courier:
             per_bot[letter.bot_id].append(letter)
         surprises: list[Exception] = []
         for bot_id, own in per_bot.items():
-            sender = self._senders.get(bot_id)
+            sender = self.senders.get(bot_id)
             if sender is not None:
                 try:
                     sender.offer(own)
@@ -113,7 +110,7 @@ class Courier:
     def on_removed(self, stubs: Sequence[Stub]) -> None:
         told: list[Event] = []
         for stub in stubs:
-            sender = self._senders.get(stub.bot_id)
+            sender = self.senders.get(stub.bot_id)
             if sender is not None:
                 sender.remove(stub.lane, stub.letter_id)
             if stub.into is not None:
@@ -122,7 +119,7 @@ class Courier:
 
     def on_joined(self, stubs: Sequence[Stub]) -> None:
         for stub in stubs:
-            sender = self._senders.get(stub.bot_id)
+            sender = self.senders.get(stub.bot_id)
             if sender is not None:
                 sender.reread(stub.lane)
 
@@ -132,24 +129,24 @@ class Courier:
     # ---- what other nodes wrote ----
 
     def reread(self, bot_id: int) -> None:
-        sender = self._senders.get(bot_id)
+        sender = self.senders.get(bot_id)
         if sender is not None:
             sender.reread_all()
 
     def reread_all(self) -> None:
-        for sender in self._senders.values():
+        for sender in self.senders.values():
             sender.reread_all()
 
     async def reread_chats(self, bot_id: int) -> None:
         """Chats were held, shut or opened elsewhere."""
-        sender = self._senders.get(bot_id)
+        sender = self.senders.get(bot_id)
         if sender is not None:
             await sender.reread_chats()
 
     def catch_up(self, last_numbers: Mapping[int, int]) -> None:
         """What was accepted elsewhere without a sound, by the numbers of the newest letters."""
         for bot_id, number in last_numbers.items():
-            sender = self._senders.get(bot_id)
+            sender = self.senders.get(bot_id)
             if sender is not None:
                 sender.catch_up(number)
 
@@ -168,39 +165,39 @@ class Courier:
 
     def add(self, bot: BotRecord) -> None:
         """Begin to send for a bot, if this node holds its lease; or take up a change of its record."""
-        sender = self._senders.get(bot.bot_id)
+        sender = self.senders.get(bot.bot_id)
         if sender is not None:
             sender.update(bot)
             return
         lease = self._lease_of(bot.bot_id)
         if self._group is None or lease is None:
             return
-        self._senders[bot.bot_id] = self._make_sender(bot, lease)
+        self.senders[bot.bot_id] = self._make_sender(bot, lease)
         self._tasks[bot.bot_id] = self._group.create_task(self._supervise(bot.bot_id))
 
     def remove(self, bot_id: int) -> None:
-        self._senders.pop(bot_id, None)
+        self.senders.pop(bot_id, None)
         task = self._tasks.pop(bot_id, None)
         if task is not None:
             task.cancel()
 
     async def let_go(self, bot_id: int) -> None:
         """Send nothing more for a bot; returns when nothing of it is in flight."""
-        sender = self._senders.get(bot_id)
+        sender = self.senders.get(bot_id)
         if sender is not None:
             await sender.drain()
-            if self._senders.get(bot_id) is sender:
+            if self.senders.get(bot_id) is sender:
                 self.remove(bot_id)
 
     def wake_all(self) -> None:
         """Leases that seemed to be over go on."""
-        for sender in self._senders.values():
+        for sender in self.senders.values():
             sender.wake()
 
     async def _supervise(self, bot_id: int) -> None:
         """A sender that meets a surprise begins anew from the store; what it had in flight is uncertain then."""
         while True:
-            sender = self._senders[bot_id]
+            sender = self.senders[bot_id]
             try:
                 await sender.run()
             except Exception as error:  # noqa: BLE001  it is told, and the other bots go on
@@ -208,11 +205,11 @@ class Courier:
             await asyncio.sleep(RESTART_S)
             if self._lease_of(bot_id) is not sender.lease:
                 return  # it was let go, or lost: whoever sends next takes up what is left
-            self._senders[bot_id] = self._make_sender(self._senders[bot_id].bot, sender.lease)
+            self.senders[bot_id] = self._make_sender(self.senders[bot_id].bot, sender.lease)
 
     async def drain(self, grace_s: float) -> bool:
         """Stop taking, finish what is in flight. False if the grace was over before everything had come back."""
-        drains = [asyncio.ensure_future(sender.drain()) for sender in self._senders.values()]
+        drains = [asyncio.ensure_future(sender.drain()) for sender in self.senders.values()]
         if not drains:
             return True
         _, late = await asyncio.wait(drains, timeout=grace_s)

@@ -75,7 +75,7 @@ class Sender:
         self._terms = terms
         self._bell = Wakeup()
         self._lanes = Lanes(terms.room)
-        self._chats = ChatBook(bot.bot_id, store)
+        self.chats = ChatBook(bot.bot_id, store)
         self._enclosing = Attachments(bot.bot_id, store, spool, clock)
         self._windows = Windows(bot.bot_id, self._lanes, store, terms.room, clock=clock, ring=self._bell.ring)
         self._consequences = LetterEffects(
@@ -86,7 +86,7 @@ class Sender:
             events=events,
             lanes=self._lanes,
             pace=Pace(self._limits(bot), now=clock.mono(), has_free_edits=not bot.token.is_account),
-            chats=self._chats,
+            chats=self.chats,
             enclosing=self._enclosing,
             ring=self._bell.ring,
         )
@@ -149,8 +149,8 @@ class Sender:
         can_go = (
             self._can_send(now)
             and self._has_slot(_INTERACTIVE if is_interactive else _BULK)
-            and not self._chats.is_moving(draft.chat)
-            and not self._chats.is_shut(draft.chat, at_ms)
+            and not self.chats.is_moving(draft.chat)
+            and not self.chats.is_shut(draft.chat, at_ms)
             and self._pace.bot_ready_at(now, interactive=is_interactive) <= now
             and self._pace.chat_ready_at(draft.chat, now, weight=draft.weight, is_edit=is_edit(draft.method)) <= now
         )
@@ -207,33 +207,26 @@ class Sender:
 
     async def reread_chats(self) -> None:
         """Another node held, shut or opened chats."""
-        await self._chats.load()
-        self._chats.hold(self._pace, self._clock.mono(), self._clock.wall_ms())
+        await self.chats.load()
+        self.chats.hold(self._pace, self._clock.mono(), self._clock.wall_ms())
         self._lanes.forget_all()
         self._bell.ring()
 
     def wake(self) -> None:
         self._bell.ring()
 
-    def chat_of(self, chat: Chat) -> Chat:
-        """The key under which letters to this chat wait."""
-        return self._chats.same_as(chat)
-
     def why(self, view: LetterView, head: int | None) -> str:
         """Why a letter of this bot is still waiting, as a sentence."""
         return why(
             view,
             bot=self.bot,
-            chats=self._chats,
+            chats=self.chats,
             pace=self._pace,
             route_why=self._routes.in_use.status().why if self._routes.is_open else None,
             head=head,
             now=self._clock.mono(),
             at_ms=self._clock.wall_ms(),
         )
-
-    def is_chat_shut(self, chat: Chat) -> bool:
-        return self._chats.is_known_shut(chat)
 
     def watch(self, letter_id: int, tell: Callable[[bytes], None] | None) -> None:
         """Tell Telegram's yes to a letter as it comes in, before it is stored; None ends that. See `OutboxService.answer`."""
@@ -244,7 +237,7 @@ class Sender:
 
     def open_chat(self, chat: Chat) -> None:
         """A person says that the chat can be reached again."""
-        self._chats.open(chat)
+        self.chats.open(chat)
         self._bell.ring()
 
     def hold_chat(self, chat: Chat, until_ms: int) -> None:
@@ -290,7 +283,7 @@ class Sender:
                 store=self._store,
                 clock=self._clock,
                 events=self._events,
-                chats=self._chats,
+                chats=self.chats,
                 pace=lambda: self._pace,
             ).run()
             while True:
@@ -357,7 +350,7 @@ class Sender:
             return marks
         at_ms = self._clock.wall_ms()
         ended = 0
-        pace, flying, shut = self._consequences.pace, self._flying, self._chats.shut_chats
+        pace, flying, shut = self._consequences.pace, self._flying, self.chats.shut_chats
         take, ready_at = self._lanes.take, partial(self._ready_at, now, at_ms)
         ranks, unasked = self._open_ranks(now)
         while ended < ENDED_PER_TURN_MAX and ranks:
@@ -385,7 +378,7 @@ class Sender:
     def _ready_at(self, now: float, at_ms: int, letter: Letter) -> float:
         if letter.expires_at_ms and letter.expires_at_ms <= at_ms:
             return now
-        chats, chat = self._chats, letter.chat
+        chats, chat = self.chats, letter.chat
         if chat in chats.moving_chats:
             return float("inf")  # until the move is stored and the lane is read anew
         if chat in chats.shut_chats and chats.is_shut(chat, at_ms):
@@ -408,7 +401,7 @@ class Sender:
         if letter.expires_at_ms and letter.expires_at_ms <= at_ms:
             self._end(letter, Move.EXPIRE, EXPIRED, at_ms)
             return True
-        reason = self._chats.shut_reason(letter.chat, at_ms)
+        reason = self.chats.shut_reason(letter.chat, at_ms)
         if reason is not None:
             self._end(letter, Move.SHUT_OUT, reason, at_ms)
             return True
@@ -562,7 +555,7 @@ class Sender:
         request = Request(
             token=self._consequences.bot.token,
             method=letter.method,
-            params=self._chats.readdressed(letter, params) if letter.is_moved else params.encode(),
+            params=self.chats.readdressed(letter, params) if letter.is_moved else params.encode(),
             enclosures=enclosures,
             letter=(letter.id, letter.number),
             timeout_s=own_s or (self._terms.upload_timeout_s if enclosures else self._terms.timeout_s),

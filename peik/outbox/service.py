@@ -111,7 +111,7 @@ class OutboxService:
         self._events = events
         self._defaults = defaults
         self._expect = expect
-        self._guests = guests
+        self.guests = guests
         self._bots: dict[int, BotRecord] = {}
         self._waiters: dict[int, list[asyncio.Future[None]]] = defaultdict(list)
         self._changes: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # of bots: see `_changing`
@@ -563,19 +563,15 @@ class OutboxService:
         self._check_inbound(inbound)
         async with self._changing(token.bot_id):
             saved = await self._save_bot(token, inbound)
-            await self._guests.remove(token.bot_id)
+            await self.guests.remove(token.bot_id)
             return saved
 
     async def admit(self, token: Token) -> None:
         """Take a bot that came by itself, and that Telegram knows."""
         async with self._changing(token.bot_id):
             if token.bot_id not in self._bots:
-                await self._guests.add(token.bot_id)  # first: if Peik dies in between, nobody is there to be marked
+                await self.guests.add(token.bot_id)  # first: if Peik dies in between, nobody is there to be marked
                 await self._save_bot(token, "off")
-
-    async def is_guest(self, bot_id: int) -> bool:
-        """Whether it came by itself. Raises StoreUnavailable."""
-        return await self._guests.has(bot_id)
 
     async def _save_bot(self, token: Token, inbound: str) -> tuple[BotRecord, bool]:
         known = self._bots.get(token.bot_id)

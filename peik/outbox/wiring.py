@@ -253,7 +253,7 @@ class BotWorkers:
     def __init__(self, courier: Courier, leases: Leases) -> None:
         self._courier = courier
         self._leases = leases
-        self._all: list[BotWorker] = [courier]
+        self.all: list[BotWorker] = [courier]
         self.chat_of = courier.chat_of
         self.express = courier.express
         self.why = courier.why
@@ -261,16 +261,13 @@ class BotWorkers:
         self.open_chat = courier.open_chat
         self.hold_chat = courier.hold_chat
 
-    def join(self, hand: BotWorker) -> None:
-        self._all.append(hand)
-
     def add(self, bot: BotRecord) -> None:
-        for hand in self._all:
+        for hand in self.all:
             hand.add(bot)
         if not self._leases.holds(bot.bot_id):
             self._leases.ring()  # one that is new may be ours to act for
 
     def remove(self, bot_id: int) -> None:
-        for hand in self._all:
+        for hand in self.all:
             hand.remove(bot_id)
         self._leases.forget(bot_id)

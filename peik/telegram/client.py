@@ -469,7 +469,7 @@ class HttpDownloader:
         except (OSError, UnicodeError) as error:
             return Reply(fault=fault_of(error), left=False, detail=detail_of(error))
         try:
-            download.ask(self._root.file_head(token=token.reveal(), path=path) + _lines(headers))
+            download.transport.write(self._root.file_head(token=token.reveal(), path=path) + _lines(headers))
             async with asyncio.timeout(HEAD_S_MAX):
                 await download.headed
         except TimeoutError:
@@ -508,9 +508,6 @@ class HttpDownload(asyncio.Protocol):
         self._is_lost = False
         self._more = asyncio.Event()
 
-    def ask(self, request: bytes) -> None:
-        self._transport.write(request)
-
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         while True:
             while self._waiting:
@@ -518,7 +515,7 @@ class HttpDownload(asyncio.Protocol):
                 self._ahead_bytes -= len(chunk)
                 if self._is_paused and self._ahead_bytes < AHEAD_BYTES_MAX // 2:
                     self._is_paused = False
-                    self._transport.resume_reading()
+                    self.transport.resume_reading()
                 yield chunk
             if self._is_whole:
                 return
@@ -533,13 +530,13 @@ class HttpDownload(asyncio.Protocol):
                 raise Interrupted("the file stopped in the middle") from None
 
     def close(self) -> None:
-        self._transport.abort()
+        self.transport.abort()
 
     # What the transport tells us.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         # uvloop's transports do not inherit from asyncio.Transport, so this cannot be asserted.
-        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]
 
     def data_received(self, data: bytes) -> None:
         if self._is_whole:
@@ -556,7 +553,7 @@ class HttpDownload(asyncio.Protocol):
         if self._ahead_bytes > AHEAD_BYTES_MAX and not self._is_paused:
             self._is_paused = True
             with contextlib.suppress(RuntimeError):  # it is closing already
-                self._transport.pause_reading()
+                self.transport.pause_reading()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True

@@ -120,7 +120,7 @@ class _Line:
             data = await self._reader.read(65536)
             if not data:
                 raise EOFError("Connection closed")
-            answer.feed(data)
+            answer.parser.feed_data(data)
         return answer.result()
 
     def close(self) -> None:
@@ -131,15 +131,12 @@ class _PushAnswer:
     """A webhook's answer while it comes in."""
 
     def __init__(self) -> None:
-        self._parser = httptools.HttpResponseParser(self)
+        self.parser = httptools.HttpResponseParser(self)
         self._headers: dict[bytes, bytes] = {}
         self._body: list[bytes] = []
         self._size = 0
         self._keeps_connection = False
         self.is_whole = False
-
-    def feed(self, data: bytes) -> None:
-        self._parser.feed_data(data)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._headers[name.lower()] = value
@@ -151,12 +148,12 @@ class _PushAnswer:
 
     def on_message_complete(self) -> None:
         self.is_whole = True
-        self._keeps_connection = self._parser.should_keep_alive()  # the parser forgets it afterwards
+        self._keeps_connection = self.parser.should_keep_alive()  # the parser forgets it afterwards
 
     def result(self) -> PushResult:
         retry_after = self._headers.get(b"retry-after", b"").decode("latin-1").strip()
         return PushResult(
-            status=self._parser.get_status_code(),
+            status=self.parser.get_status_code(),
             retry_after_s=float(retry_after) if retry_after.isdecimal() else None,
             body=b"".join(self._body),
             content_type=self._headers.get(b"content-type", b"").decode("latin-1"),

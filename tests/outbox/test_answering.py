@@ -12,7 +12,7 @@ from tests.outbox.story import BOT, Stage, play
 
 
 def watched(stage: Stage) -> dict[int, object]:
-    sender = stage.peik.outbox.courier.sender(BOT)
+    sender = stage.peik.outbox.courier.senders[BOT]
     assert sender is not None
     return dict(sender._eager)
 

@@ -159,7 +159,7 @@ def break_once(sender: Any, what: str) -> None:
 def test_what_goes_wrong_while_it_is_sent_ends_the_sender_and_the_next_one_takes_it_up() -> None:
     async def story(stage: Stage) -> None:
         await awake(stage)
-        break_once(stage.peik.outbox.courier.sender(BOT), "_send")
+        break_once(stage.peik.outbox.courier.senders[BOT], "_send")
         first = await stage.text(5, "one")
         await stage.ended(first)
         await stage.ended(await stage.text(5, "two"))
@@ -172,7 +172,7 @@ def test_what_goes_wrong_while_it_is_sent_ends_the_sender_and_the_next_one_takes
 def test_a_letter_that_comes_while_a_sender_is_replaced_waits_and_is_not_in_doubt() -> None:
     async def story(stage: Stage) -> None:
         await awake(stage)
-        sender = stage.peik.outbox.courier.sender(BOT)
+        sender = stage.peik.outbox.courier.senders[BOT]
         break_once(sender, "_turn")
         assert sender is not None
         sender.wake()

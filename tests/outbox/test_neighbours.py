@@ -140,7 +140,7 @@ def test_bots_that_a_guest_adds_changes_and_removes_are_taken_up() -> None:
             other = await text(guest, 7, "to see a second pass")
             await guest.outbox.service.wait(other, 2 * NOTICED_S)
             assert [bot.bot_id for bot in stage.peik.outbox.service.bots()] == [BOT]
-            assert stage.peik.outbox.courier.sender(42) is None
+            assert stage.peik.outbox.courier.senders.get(42) is None
 
     play_closed(story)
 

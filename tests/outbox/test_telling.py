@@ -26,7 +26,7 @@ class Hearing:
 def courier_of(senders: dict[int, Hearing]) -> Courier:
     nobody = cast(Any, None)
     courier = Courier(clock=nobody, events=nobody, lease_of=nobody, make_sender=nobody, routes=nobody)
-    courier._senders = cast(Any, senders)
+    courier.senders = cast(Any, senders)
     return courier
 
 

@@ -526,8 +526,7 @@ class RedisEnd:
             batch.put(pipe)
             await pipe.execute()
 
-    def fit(self, record: Record) -> Record:
-        return redis_rows.fit(record)
+    fit = staticmethod(redis_rows.fit)
 
     def explain(self, error: BaseException) -> BaseException:
         return translate(error) if isinstance(error, exceptions.RedisError) else error

@@ -131,8 +131,7 @@ class PostgresInbox(SqlInbox):
     def _text_term(self, text: str) -> tuple[str, dict[str, Any]]:
         return "a.payload ILIKE ANY (:likes::text[])", {"likes": [_unescaped(like) for like in likes_of(text)]}
 
-    def _lane(self, chat: Chat) -> object:
-        return queries.encode(chat)
+    _lane = staticmethod(queries.encode)
 
     def _chat(self, lane: Any) -> Chat | None:
         return None if lane is None else queries.decode(lane)

@@ -183,9 +183,6 @@ class Accounts:
 
     # What clients ask.
 
-    def person_of(self, phone: str) -> Person | None:
-        return self._people.get(phone)
-
     def named(self, username: str) -> Person | None:
         return next((one for one in self._people.values() if one.username == username), None)
 
