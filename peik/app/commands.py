@@ -74,7 +74,7 @@ def sim(
     import uvloop
 
     from peik.testing import SimServer, run_sim
-    from peik.testing.running import announce
+    from peik.testing.server import announce
 
     def greet(server: SimServer) -> None:
         if as_json or not sys.stdout.isatty():

@@ -4,8 +4,7 @@ from peik.testing.answer import Answer, Pending, UploadedFile
 from peik.testing.deliveries import PushResult
 from peik.testing.faults import Exchange, Fault, Faults, How, Kind, Limits, Options
 from peik.testing.ledger import Counters, Delivery, Ledger
-from peik.testing.running import run_sim
-from peik.testing.server import SimServer
+from peik.testing.server import SimServer, run_sim
 from peik.testing.telegram import Telegram
 from peik.testing.world import Push
 

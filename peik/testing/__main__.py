@@ -1,5 +1,5 @@
 """`python -m peik.testing` runs the simulated Telegram and prints one line of JSON when it listens."""
 
-from peik.testing.running import main
+from peik.testing.server import main
 
 main()
