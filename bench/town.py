@@ -22,8 +22,8 @@ from peik.core.token import Token
 from peik.inbox.store import Burial
 from peik.jobs.model import JobDraft, JobEnd, Ran
 from peik.jobs.store import KindTerms
+from peik.monitoring.figures import COLLECTION as MINUTES
 from peik.monitoring.figures import MINUTE_MS, SHOWN_MINUTES
-from peik.monitoring.figures import SHELF as MINUTES
 from peik.monitoring.values import ACCEPTED, DELIVERED, Sums
 from peik.notifications.model import TEMPLATES, USERS, Template, User, UserLink, filed
 from peik.outbox.store import BotRecord
@@ -74,7 +74,7 @@ async def _build(path: Path, letters: int) -> None:
         await _shut_chats(store, now_ms)
         await _broadcasts(store, now_ms)
         await _jobs(store, now_ms)
-        await _papers(store, now_ms)
+        await _documents(store, now_ms)
     finally:
         await store.close()
 
@@ -157,7 +157,7 @@ async def _shut_chats(store: SqliteStore, now_ms: int) -> None:
 
 async def _broadcasts(store: SqliteStore, now_ms: int) -> None:
     """One that rests half way, and one for all known chats that nobody has started."""
-    book = BroadcastRepository(store.papers)
+    book = BroadcastRepository(store.documents)
     half = RECIPIENTS // 2
     common = {
         "bot_id": BOTS[0],
@@ -199,10 +199,10 @@ def _ran(job_id: int, run: int) -> Ran:
     return Ran(job_id=job_id, run=run, end=JobEnd.HOPELESS, reason=f"The site answered 40{job_id % 4}.")
 
 
-async def _papers(store: SqliteStore, now_ms: int) -> None:
+async def _documents(store: SqliteStore, now_ms: int) -> None:
     filings = [*_audited(now_ms), *_users(now_ms), *_templates(), *_minutes(now_ms)]
     for start in range(0, len(filings), _STEP):
-        await store.papers.file(filings[start : start + _STEP])
+        await store.documents.file(filings[start : start + _STEP])
 
 
 def _audited(now_ms: int) -> Iterator[Filing]:
@@ -217,7 +217,7 @@ def _audited(now_ms: int) -> Iterator[Filing]:
             outcome=audit.Outcome.DONE,
             address="127.0.0.1",
         )
-        yield Filing(shelf=audit.SHELF, key=line.id, body=_encode(line).decode())
+        yield Filing(collection=audit.COLLECTION, key=line.id, body=_encode(line).decode())
 
 
 def _users(now_ms: int) -> Iterator[Filing]:
@@ -240,4 +240,4 @@ def _minutes(now_ms: int) -> Iterator[Filing]:
         for tenths in range(1, 40):
             sums.end_to_end.add(tenths / 10)
             sums.tries.add(tenths / 20)
-        yield Filing(shelf=MINUTES, key=f"{minute:010d}:another:1", body=sums.on_paper())
+        yield Filing(collection=MINUTES, key=f"{minute:010d}:another:1", body=sums.as_document())

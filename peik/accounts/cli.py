@@ -12,7 +12,7 @@ import typer
 
 from peik.cli.arguments import moment, pair, unshielded
 from peik.cli.client import Document, page_of, some
-from peik.cli.command import Exit, Visit, asks
+from peik.cli.command import CommandContext, Exit, asks
 from peik.cli.filters import Cursor, Limit, Yes, counted
 from peik.errors import BadInput, Conflict, Problem
 
@@ -36,7 +36,7 @@ def register_import(app: typer.Typer) -> None:
 
 
 def take_in(
-    visit: Visit,
+    context: CommandContext,
     files: Annotated[list[Path], typer.Argument(metavar="FILES|FOLDER", help="*.session files of Telethon 1.")],
     agent: Annotated[str, typer.Option(metavar="NAME", help="Whose accounts they are.")],
     check: Annotated[
@@ -49,10 +49,10 @@ def take_in(
 ) -> None:
     """Take in session files of Telethon: each is looked at, told of, and registered once. The files stay as they are."""
     paths = _paths(files)
-    client = visit.archive_itself()
+    client = context.archive_itself()
     reports: list[Looked] = []
     try:
-        with visit.progress("Taking in", len(paths), is_bytes=False) as advance:
+        with context.progress("Taking in", len(paths), is_bytes=False) as advance:
 
             def note(looked: "Looked") -> None:
                 reports.append(looked)
@@ -61,7 +61,7 @@ def take_in(
             try:
                 client.take_in(paths, agent_id=agent, check=check, keep_files=keep_files, on_each=note)
             except KeyboardInterrupt:
-                visit.note(
+                context.note(
                     f"Interrupted after {len(reports)} of {len(paths)}. What was taken in stays; start again to go on."
                 )
     finally:
@@ -69,8 +69,8 @@ def take_in(
     counts: dict[str, int] = {}
     for looked in reports:
         counts[looked.verdict] = counts.get(looked.verdict, 0) + 1
-    visit.show({"files": [_view(one) for one in reports], "counts": counts}, lambda: _table(reports))
-    visit.note(", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in counts.items()) + ".")
+    context.show({"files": [_view(one) for one in reports], "counts": counts}, lambda: _table(reports))
+    context.note(", ".join(f"{count} {verdict.replace('_', ' ')}" for verdict, count in counts.items()) + ".")
     if len(reports) < len(paths):
         raise typer.Exit(Exit.INTERRUPTED)
     if set(counts) - _FINE:
@@ -126,8 +126,8 @@ def _api() -> "type[SessionApi]":
     return SessionApi
 
 
-def _session(visit: Visit, session: str) -> Document:
-    return visit.accounts.document(_api().get_session, session_id=session)
+def _session(context: CommandContext, session: str) -> Document:
+    return context.accounts.document(_api().get_session, session_id=session)
 
 
 def shown_session(session: Document) -> "RenderableType":
@@ -204,7 +204,7 @@ def register_sign_in(app: typer.Typer) -> None:
 
 
 def sign_in(
-    visit: Visit,
+    context: CommandContext,
     session: SessionId,
     phone: Annotated[str | None, typer.Option(metavar="NUMBER", help="Else the one that is registered.")] = None,
     sms: Annotated[bool, typer.Option("--sms", help="Ask Telegram to send the code by SMS.")] = False,
@@ -221,128 +221,130 @@ def sign_in(
         raise typer.BadParameter("Say --qr, --code and --password, or --cancel; not all at once.")
     number = None if phone is None else unshielded(phone)
     if cancel:
-        left = visit.accounts.document(_api().cancel_sign_in, session_id=session)
-        visit.say(left, f"Session {session} is not being signed in any more.")
+        left = context.accounts.document(_api().cancel_sign_in, session_id=session)
+        context.say(left, f"Session {session} is not being signed in any more.")
         return
     if qr:
-        found = _by_qr(visit, session)
+        found = _by_qr(context, session)
     elif has_code or has_password:
-        found = _by_stdin(visit, session, has_code=has_code, has_password=has_password)
-    elif visit.is_json or not sys.stdin.isatty():
-        found = _send_code(visit, session, number, by_sms=sms)
+        found = _by_stdin(context, session, has_code=has_code, has_password=has_password)
+    elif context.is_json or not sys.stdin.isatty():
+        found = _send_code(context, session, number, by_sms=sms)
     else:
-        found = _by_code(visit, session, number, by_sms=sms)
-    visit.show(found, lambda: shown_session(found))
-    _note_next(visit, session, found)
+        found = _by_code(context, session, number, by_sms=sms)
+    context.show(found, lambda: shown_session(found))
+    _note_next(context, session, found)
 
 
-def _note_next(visit: Visit, session: str, found: Document) -> None:
+def _note_next(context: CommandContext, session: str, found: Document) -> None:
     match found["state"]:
         case "active":
-            visit.note(f"Signed in as {found['username'] or found['user_id']}.")
+            context.note(f"Signed in as {found['username'] or found['user_id']}.")
         case "code_sent":
-            visit.note(f"Give the code: peik sessions sign-in {session} --code -")
+            context.note(f"Give the code: peik sessions sign-in {session} --code -")
         case "password_needed":
-            visit.note(f"Give the password: peik sessions sign-in {session} --password -")
+            context.note(f"Give the password: peik sessions sign-in {session} --password -")
 
 
 # ---- step by step ----
 
 
-def _by_stdin(visit: Visit, session: str, *, has_code: bool, has_password: bool) -> Document:
+def _by_stdin(context: CommandContext, session: str, *, has_code: bool, has_password: bool) -> Document:
     """A line for each that is asked for. An account without a password leaves its line unread."""
     found: Document = {}
     if has_code:
-        found = _give_code(visit, session, hidden("Code"))
+        found = _give_code(context, session, hidden("Code"))
     if has_password and found.get("state", "password_needed") == "password_needed":
-        found = _give_password(visit, session, hidden("Password"))
+        found = _give_password(context, session, hidden("Password"))
     return found
 
 
-def _send_code(visit: Visit, session: str, phone: str | None, *, by_sms: bool) -> Document:
+def _send_code(context: CommandContext, session: str, phone: str | None, *, by_sms: bool) -> Document:
     body = {"by_sms": by_sms, **some(phone=phone)}
-    return visit.accounts.document(_api().send_code, session_id=session, body=body)
+    return context.accounts.document(_api().send_code, session_id=session, body=body)
 
 
-def _give_code(visit: Visit, session: str, code: str) -> Document:
-    return visit.accounts.document(_api().sign_in, session_id=session, body={"code": code})
+def _give_code(context: CommandContext, session: str, code: str) -> Document:
+    return context.accounts.document(_api().sign_in, session_id=session, body={"code": code})
 
 
-def _give_password(visit: Visit, session: str, password: str) -> Document:
-    return visit.accounts.document(_api().give_password, session_id=session, body={"password": password})
+def _give_password(context: CommandContext, session: str, password: str) -> Document:
+    return context.accounts.document(_api().give_password, session_id=session, body={"password": password})
 
 
-def _by_code(visit: Visit, session: str, phone: str | None, *, by_sms: bool) -> Document:
-    found = _session(visit, session)
+def _by_code(context: CommandContext, session: str, phone: str | None, *, by_sms: bool) -> Document:
+    found = _session(context, session)
     if found["state"] == "active":
         raise Conflict(code="signed_in", detail="Somebody is signed in already. Sign out first: peik sessions log-out")
     is_begun = phone is None and not by_sms and found["state"] in ("code_sent", "password_needed")
     if not is_begun:
         if phone is None and found["phone"] is None:
             phone = str(typer.prompt("Phone number", err=True))
-        found = _send_code(visit, session, phone, by_sms=by_sms)
+        found = _send_code(context, session, phone, by_sms=by_sms)
     if found["state"] == "code_sent":
-        visit.note(str(found["state_reason"]))
+        context.note(str(found["state_reason"]))
     while found["state"] == "code_sent":
-        found = _tried(visit, found, _give_code, hidden("Code"))
-    return _with_password(visit, found)
+        found = _tried(context, found, _give_code, hidden("Code"))
+    return _with_password(context, found)
 
 
-def _with_password(visit: Visit, found: Document) -> Document:
+def _with_password(context: CommandContext, found: Document) -> Document:
     while found["state"] == "password_needed":
-        found = _tried(visit, found, _give_password, hidden("Password (two-step verification)"))
+        found = _tried(context, found, _give_password, hidden("Password (two-step verification)"))
     return found
 
 
-def _tried(visit: Visit, before: Document, step: "Callable[[Visit, str, str], Document]", given: str) -> Document:
+def _tried(
+    context: CommandContext, before: Document, step: "Callable[[CommandContext, str, str], Document]", given: str
+) -> Document:
     """What came of a step; as before, if it was a slip of the finger. Peik counts these, and ends it after a few."""
     try:
-        return step(visit, str(before["session_id"]), given)
+        return step(context, str(before["session_id"]), given)
     except Problem as problem:
         if problem.code not in _AGAIN:
             raise
-        visit.note(f"{problem.detail} Try again.")
+        context.note(f"{problem.detail} Try again.")
         return before
 
 
 # ---- by QR ----
 
 
-def _by_qr(visit: Visit, session: str) -> Document:
-    if visit.is_json or not sys.stderr.isatty():
+def _by_qr(context: CommandContext, session: str) -> Document:
+    if context.is_json or not sys.stderr.isatty():
         raise BadInput(code="no_terminal", detail="A QR code needs a terminal to be drawn in. REST has it: GET …/qr.")
-    if _session(visit, session)["state"] == "active":
+    if _session(context, session)["state"] == "active":
         raise Conflict(code="signed_in", detail="Somebody is signed in already. Sign out first: peik sessions log-out")
-    visit.note("Scan it in Telegram: Settings, Devices, Link Desktop Device. Ctrl-C ends it.")
+    context.note("Scan it in Telegram: Settings, Devices, Link Desktop Device. Ctrl-C ends it.")
     try:
-        found = _scanned(visit, session)
+        found = _scanned(context, session)
     except KeyboardInterrupt:
         with contextlib.suppress(Problem):
-            visit.accounts.document(_api().cancel_sign_in, session_id=session)
+            context.accounts.document(_api().cancel_sign_in, session_id=session)
         raise
-    return _with_password(visit, found)
+    return _with_password(context, found)
 
 
-def _scanned(visit: Visit, session: str) -> Document:
+def _scanned(context: CommandContext, session: str) -> Document:
     """Draws a fresh one over the last when that is over, for as long as it takes."""
     lines = 0
     while True:
-        qr = visit.accounts.document(_api().get_qr, session_id=session)
+        qr = context.accounts.document(_api().get_qr, session_id=session)
         drawn = _drawn(str(qr["url"]))
         sys.stderr.write((_CLEAR.format(lines) if lines else "") + drawn)
         sys.stderr.flush()
         lines = drawn.count("\n")
-        found = _outcome(visit, session, looks=_looks(str(qr["expires_at"])))
+        found = _outcome(context, session, looks=_looks(str(qr["expires_at"])))
         if found is not None:
             sys.stderr.write(_CLEAR.format(lines))
             return found
 
 
-def _outcome(visit: Visit, session: str, *, looks: int) -> Document | None:
+def _outcome(context: CommandContext, session: str, *, looks: int) -> Document | None:
     """The session once somebody scanned its QR code, or something else came of it; None after so many looks."""
     for _ in range(looks):
-        visit.accounts.pause(LOOK_S)
-        found = _session(visit, session)
+        context.accounts.pause(LOOK_S)
+        found = _session(context, session)
         if found["state"] in _OVER:
             return found
     return None
@@ -399,7 +401,7 @@ class StateName(enum.StrEnum):
 
 @asks(app, "list", has_archive=True)
 def show_all(
-    visit: Visit,
+    context: CommandContext,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Of this agent.")] = None,
     state: Annotated[list[StateName] | None, typer.Option(help="In this state; again for more.")] = None,
     active: Annotated[
@@ -416,7 +418,7 @@ def show_all(
         active=None if active is None else str(active).lower(),
         phone=None if phone is None else unshielded(phone),
     )
-    page = visit.accounts.document(_api().list_sessions, query={**wanted, **page_of(cursor, limit)})
+    page = context.accounts.document(_api().list_sessions, query={**wanted, **page_of(cursor, limit)})
     found = page["sessions"]
     assert isinstance(found, list)
 
@@ -439,22 +441,22 @@ def show_all(
         columns = ("session", "agent", "phone", "account", "state", "connected", "active", "why")
         return table(columns, rows, empty="No account yet: peik sessions create --agent NAME")
 
-    visit.show(page, draw)
+    context.show(page, draw)
     if page["next"] is not None:
-        visit.note(f"There may be more: --cursor {page['next']}")
+        context.note(f"There may be more: --cursor {page['next']}")
 
 
 @asks(app, has_archive=True)
-def show(visit: Visit, session: SessionId) -> None:
+def show(context: CommandContext, session: SessionId) -> None:
     """Show an account: how it stands, and why."""
-    found = _session(visit, session)
-    visit.show(found, lambda: shown_session(found))
+    found = _session(context, session)
+    context.show(found, lambda: shown_session(found))
 
 
 @asks(app, has_archive=True)
-def chats(visit: Visit, session: SessionId) -> None:
+def chats(context: CommandContext, session: SessionId) -> None:
     """List the chats that something is known of, and how far their histories were read."""
-    page = visit.accounts.document(_api().list_chats, session_id=session)
+    page = context.accounts.document(_api().list_chats, session_id=session)
     found = page["chats"]
     assert isinstance(found, list)
 
@@ -476,7 +478,7 @@ def chats(visit: Visit, session: SessionId) -> None:
         columns = ("chat", "newest", "crawl", "read", "down to", "seen", "title")
         return table(columns, rows, right=("chat", "newest", "read", "down to"), empty="Nothing is known of any chat.")
 
-    visit.show(page, draw)
+    context.show(page, draw)
 
 
 # ---- registering ----
@@ -484,7 +486,7 @@ def chats(visit: Visit, session: SessionId) -> None:
 
 @asks(app, may_create=True, has_archive=True, has_keys=True)
 def create(
-    visit: Visit,
+    context: CommandContext,
     agent: Annotated[str, typer.Option(metavar="NAME", help="Whose account it is.")],
     phone: Annotated[str | None, typer.Option(metavar="NUMBER", help="The phone number to sign in with.")] = None,
     metadata: Annotated[list[str] | None, typer.Option("--meta", metavar="NAME=VALUE", help=_METADATA)] = None,
@@ -504,15 +506,15 @@ def create(
         "session_id": session_id,
     }
     wanted |= {name: value for name, value in optional.items() if value is not None}
-    made = visit.accounts.document(_api().make_session, body=wanted)
-    visit.say(made, f"Session {made['session_id']} is registered.")
+    made = context.accounts.document(_api().make_session, body=wanted)
+    context.say(made, f"Session {made['session_id']} is registered.")
     if made["state"] == StateName.NEW:
-        visit.note(f"Sign it in: peik sessions sign-in {made['session_id']}")
+        context.note(f"Sign it in: peik sessions sign-in {made['session_id']}")
 
 
 @asks(app, "set", has_archive=True, has_keys=True)
 def change(
-    visit: Visit,
+    context: CommandContext,
     session: SessionId,
     phone: Annotated[str | None, typer.Option(metavar="NUMBER", help="Its phone number.")] = None,
     metadata: Annotated[list[str] | None, typer.Option("--meta", metavar="NAME=VALUE", help=_METADATA)] = None,
@@ -533,55 +535,55 @@ def change(
         wanted["proxy"] = proxy_of(proxy)
     if not wanted:
         raise typer.BadParameter("Say what is to change: --phone, --meta, --unset, --proxy or --no-proxy.")
-    visit.say(_change(visit, session, wanted), f"Session {session} is changed.")
+    context.say(_change(context, session, wanted), f"Session {session} is changed.")
 
 
-def _change(visit: Visit, session: str, body: Document) -> Document:
-    return visit.accounts.document(_api().change_session, session_id=session, body=body)
+def _change(context: CommandContext, session: str, body: Document) -> Document:
+    return context.accounts.document(_api().change_session, session_id=session, body=body)
 
 
 @asks(app, has_archive=True, has_keys=True)
-def deactivate(visit: Visit, session: SessionId) -> None:
+def deactivate(context: CommandContext, session: SessionId) -> None:
     """Keep an account, and do not run it any more."""
-    visit.say(_change(visit, session, {"is_active": False}), f"Session {session} is deactivated.")
+    context.say(_change(context, session, {"is_active": False}), f"Session {session} is deactivated.")
 
 
 @asks(app, has_archive=True, has_keys=True)
-def activate(visit: Visit, session: SessionId) -> None:
+def activate(context: CommandContext, session: SessionId) -> None:
     """Let a deactivated account run again."""
-    visit.say(_change(visit, session, {"is_active": True}), f"Session {session} is active.")
+    context.say(_change(context, session, {"is_active": True}), f"Session {session} is active.")
 
 
 @asks(app, has_archive=True, has_keys=True)
-def delete(visit: Visit, session: SessionId, yes: Yes = False) -> None:
+def delete(context: CommandContext, session: SessionId, yes: Yes = False) -> None:
     """Forget an account and its key. What it saw stays in the archive; Telegram is not told (that is `log-out`)."""
-    _session(visit, session)
-    visit.confirm(f"Forget session {session} and its key?", is_sure=yes)
-    visit.accounts.document(_api().remove_session, session_id=session)
-    visit.say({"session_id": session, "removed": True}, f"Session {session} is forgotten.")
+    _session(context, session)
+    context.confirm(f"Forget session {session} and its key?", is_sure=yes)
+    context.accounts.document(_api().remove_session, session_id=session)
+    context.say({"session_id": session, "removed": True}, f"Session {session} is forgotten.")
 
 
 @asks(app, has_archive=True, has_keys=True)
 def cleanup(
-    visit: Visit,
+    context: CommandContext,
     days: Annotated[float, typer.Option(min=0, help="Unused for so many days.")] = OLD_DAYS,
     yes: Yes = False,
 ) -> None:
     """Forget accounts that are revoked, failed or deactivated, and that nobody used for a while."""
-    visit.confirm(f"Forget accounts that are over and unused for {days:g} days?", is_sure=yes)
-    answer = visit.accounts.document(_api().clean_up, body={"days": days}, timeout_s=None)
-    visit.say(answer, f"{counted(answer['removed'], 'session')} forgotten.")
+    context.confirm(f"Forget accounts that are over and unused for {days:g} days?", is_sure=yes)
+    answer = context.accounts.document(_api().clean_up, body={"days": days}, timeout_s=None)
+    context.say(answer, f"{counted(answer['removed'], 'session')} forgotten.")
 
 
 @asks(app, has_archive=True, has_keys=True)
-def reseal(visit: Visit) -> None:
+def reseal(context: CommandContext) -> None:
     """Seal every account's key with the first key of PEIK_SECRET_KEY, after it was changed."""
-    with visit.waiting("Sealing anew"):
-        answer = visit.accounts.document(_api().reseal, timeout_s=None)
+    with context.waiting("Sealing anew"):
+        answer = context.accounts.document(_api().reseal, timeout_s=None)
     lost = answer["lost"]
     assert isinstance(lost, list)
     words = f"{counted(answer['renewed'], 'session')} sealed anew."
-    visit.say(
+    context.say(
         answer, f"{words} No key of ours opens: {', '.join(lost)}. They have to sign in again." if lost else words
     )
     if lost:
@@ -592,34 +594,34 @@ def reseal(visit: Visit) -> None:
 
 
 @asks(app, has_archive=True, has_keys=True)
-def start(visit: Visit, session: SessionId) -> None:
+def start(context: CommandContext, session: SessionId) -> None:
     """Let a paused or failed account run again."""
-    visit.say(visit.accounts.document(_api().start, session_id=session), f"Session {session} is to run.")
-    _note_nobody(visit)
+    context.say(context.accounts.document(_api().start, session_id=session), f"Session {session} is to run.")
+    _note_nobody(context)
 
 
 @asks(app, has_archive=True, has_keys=True)
-def stop(visit: Visit, session: SessionId) -> None:
+def stop(context: CommandContext, session: SessionId) -> None:
     """Pause an account: it is disconnected, and stays signed in."""
-    visit.say(visit.accounts.document(_api().stop, session_id=session), f"Session {session} is paused.")
+    context.say(context.accounts.document(_api().stop, session_id=session), f"Session {session} is paused.")
 
 
 @asks(app, has_archive=True, has_keys=True)
-def restart(visit: Visit, session: SessionId) -> None:
+def restart(context: CommandContext, session: SessionId) -> None:
     """Connect an account anew."""
-    visit.say(visit.accounts.document(_api().restart, session_id=session), f"Session {session} connects anew.")
+    context.say(context.accounts.document(_api().restart, session_id=session), f"Session {session} connects anew.")
 
 
 @asks(app, "log-out", has_archive=True, has_keys=True)
-def log_out(visit: Visit, session: SessionId, yes: Yes = False) -> None:
+def log_out(context: CommandContext, session: SessionId, yes: Yes = False) -> None:
     """Sign an account out at Telegram: its key is worth nothing from then on."""
-    visit.confirm(f"Sign session {session} out at Telegram?", is_sure=yes)
-    visit.say(visit.accounts.document(_api().log_out, session_id=session), f"Session {session} is signed out.")
+    context.confirm(f"Sign session {session} out at Telegram?", is_sure=yes)
+    context.say(context.accounts.document(_api().log_out, session_id=session), f"Session {session} is signed out.")
 
 
-def _note_nobody(visit: Visit) -> None:
-    if not visit.accounts.is_running:
-        visit.note("A Peik on this archive sees that within moments; if none runs, start `peik serve`.")
+def _note_nobody(context: CommandContext) -> None:
+    if not context.accounts.is_running:
+        context.note("A Peik on this archive sees that within moments; if none runs, start `peik serve`.")
 
 
 # ---- reading histories ----
@@ -627,7 +629,7 @@ def _note_nobody(visit: Visit) -> None:
 
 @asks(app, has_archive=True, has_keys=True)
 def crawl(
-    visit: Visit,
+    context: CommandContext,
     session: SessionId,
     chat: ChatId,
     until: Annotated[
@@ -639,37 +641,37 @@ def crawl(
     """Read a chat's history into the archive, backwards, and show how far it is. Ctrl-C leaves it going on in Peik."""
     chat = unshielded(chat)
     if is_stopped:
-        stopped = visit.accounts.document(_api().stop_crawl, session_id=session, chat_id=chat)
-        visit.say(stopped, f"Chat {chat} is read no further.")
+        stopped = context.accounts.document(_api().stop_crawl, session_id=session, chat_id=chat)
+        context.say(stopped, f"Chat {chat} is read no further.")
         return
     body = some(until=moment(until, "--until", is_past=True))
-    state = visit.accounts.document(_api().crawl, session_id=session, chat_id=chat, body=body)
-    why_not = None if detach else _why_not_now(visit, session)
+    state = context.accounts.document(_api().crawl, session_id=session, chat_id=chat, body=body)
+    why_not = None if detach else _why_not_now(context, session)
     if why_not is not None:
-        visit.note(why_not)
+        context.note(why_not)
     elif not detach:
         try:
-            state = _crawled(visit, session, chat, state)
+            state = _crawled(context, session, chat, state)
         except KeyboardInterrupt:
-            visit.note("It goes on in Peik. Look at it with: peik sessions chats")
+            context.note("It goes on in Peik. Look at it with: peik sessions chats")
             raise typer.Exit(Exit.INTERRUPTED) from None
-    visit.say(state, _read_so_far(state))
+    context.say(state, _read_so_far(state))
 
 
-def _why_not_now(visit: Visit, session: str) -> str | None:
-    if not visit.accounts.is_running:
+def _why_not_now(context: CommandContext, session: str) -> str | None:
+    if not context.accounts.is_running:
         return "It is noted, and goes on where the account runs. If no Peik runs, start `peik serve`."
-    found = _session(visit, session)
+    found = _session(context, session)
     if found["is_connected"]:
         return None
     return f"It is noted, and begins when session {session} is connected; now it is {found['state']}."
 
 
-def _crawled(visit: Visit, session: str, chat: str, state: Document) -> Document:
-    with visit.watching(_read_so_far(state)) as update:
+def _crawled(context: CommandContext, session: str, chat: str, state: Document) -> Document:
+    with context.watching(_read_so_far(state)) as update:
         while _crawl(state)["state"] == "running":
-            visit.accounts.pause(LOOK_S)
-            found = visit.accounts.document(_api().list_chats, session_id=session)["chats"]
+            context.accounts.pause(LOOK_S)
+            found = context.accounts.document(_api().list_chats, session_id=session)["chats"]
             assert isinstance(found, list)
             state = next((one for one in found if one["chat_id"] == chat), state)
             update(_read_so_far(state))

@@ -18,7 +18,7 @@ from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.core.events import Events, StoreFailed, Surprise
 from peik.errors import Conflict, StoreUnavailable, described
 
-SHELF = "audit"
+COLLECTION = "audit"
 KEEP_S = 90 * 86_400.0
 DETAIL_CHARS_MAX = 500
 SCAN_MAX = 5_000  # lines that one question looks at
@@ -62,8 +62,8 @@ class AuditPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Audit:
-    def __init__(self, papers: DocumentStore, clock: Clock, events: Events, *, keep_s: float = KEEP_S) -> None:
-        self._papers = papers
+    def __init__(self, documents: DocumentStore, clock: Clock, events: Events, *, keep_s: float = KEEP_S) -> None:
+        self._documents = documents
         self._clock = clock
         self._events = events
         self._keep_s = keep_s
@@ -73,7 +73,7 @@ class Audit:
     async def begin(self, *, who: str, action: str, target: str, address: str = "") -> AuditLine:
         """Before the deed. Raises StoreUnavailable: then it must not be done."""
         line = self._line(who=who, action=action, target=target, outcome=Outcome.BEGUN, detail="", address=address)
-        await self._papers.file([_filing(line, version=0)])
+        await self._documents.file([_filing(line, version=0)])
         return line
 
     async def end(self, line: AuditLine, *, is_done: bool, target: str | None = None, detail: str = "") -> None:
@@ -86,7 +86,7 @@ class Audit:
         )
         self._tell(ended)
         try:
-            await self._papers.file([_filing(ended, version=1)])
+            await self._documents.file([_filing(ended, version=1)])
         except (StoreUnavailable, Conflict):
             return
 
@@ -96,7 +96,7 @@ class Audit:
         """A whole line at once, of what is over."""
         outcome = Outcome.DONE if is_done else Outcome.REFUSED
         line = self._line(who=who, action=action, target=target, outcome=outcome, detail=detail, address=address)
-        await self._papers.file([_filing(line, version=0)])
+        await self._documents.file([_filing(line, version=0)])
         self._tell(line)
 
     async def note_refused_again(self, *, who: str, action: str, target: str, detail: str, address: str) -> None:
@@ -118,7 +118,7 @@ class Audit:
         version, repeat.version = repeat.version, repeat.version + 1
         said = detail if repeat.times == 1 else f"{detail}, {repeat.times} times or more"
         with contextlib.suppress(StoreUnavailable, Conflict):
-            await self._papers.file([_filing(msgspec.structs.replace(repeat.line, detail=said), version=version)])
+            await self._documents.file([_filing(msgspec.structs.replace(repeat.line, detail=said), version=version)])
 
     async def find(
         self,
@@ -136,11 +136,11 @@ class Audit:
         until = None if since_ms is None else _key_at(since_ms)
         looked = 0
         while looked < SCAN_MAX:
-            page = await self._papers.papers(SHELF, after=after, until=until, limit=_PAGE, is_backwards=True)
-            for paper in page:
-                after = paper.key
+            page = await self._documents.documents(COLLECTION, after=after, until=until, limit=_PAGE, is_backwards=True)
+            for document in page:
+                after = document.key
                 looked += 1
-                line = _read(paper)
+                line = _read(document)
                 if _is_wanted(line, who, action):
                     found.append(line)
                     if len(found) == limit:
@@ -153,7 +153,7 @@ class Audit:
         """Let go of what is too old; how many lines went."""
         until = _key_at(at_ms - int(self._keep_s * 1000))
         gone = 0
-        while (count := await self._papers.clear_shelf(SHELF, until=until, limit=_SWEEP)) == _SWEEP:
+        while (count := await self._documents.clear_collection(COLLECTION, until=until, limit=_SWEEP)) == _SWEEP:
             gone += count
         return gone + count
 
@@ -185,12 +185,12 @@ def _key_at(at_ms: int) -> str:
     return f"{max(at_ms, 0):014d}"
 
 
-def _read(paper: StoredDocument) -> AuditLine:
-    return msgspec.json.decode(paper.body, type=AuditLine)
+def _read(document: StoredDocument) -> AuditLine:
+    return msgspec.json.decode(document.body, type=AuditLine)
 
 
 def _filing(line: AuditLine, *, version: int) -> Filing:
-    return Filing(shelf=SHELF, key=line.id, body=msgspec.json.encode(line).decode(), version=version)
+    return Filing(collection=COLLECTION, key=line.id, body=msgspec.json.encode(line).decode(), version=version)
 
 
 # Lets go of what is over: old lines of the audit log, old sign-ins, old failures. Any node may, as often as it likes.

@@ -15,7 +15,7 @@ import typer
 
 from peik.admin.model import Role
 from peik.cli.client import Document, document_for
-from peik.cli.command import Exit, Visit, tell
+from peik.cli.command import CommandContext, Exit, tell
 from peik.errors import BadInput, Problem, StartError, Unavailable
 from peik.settings.config import Config, load
 from peik.settings.values import StoreKind
@@ -90,7 +90,7 @@ def show_all(store: Store = None, as_json: AsJson = False) -> None:
         rows = [(one["name"], one["role"], age(one["created_at"]), age(one["changed_at"])) for one in found]
         return table(("name", "role", "added", "changed"), rows, empty="Nobody yet: peik admins add NAME")
 
-    Visit({}, is_json=as_json, may_create=False).show({"people": found}, draw)
+    CommandContext({}, is_json=as_json, may_create=False).show({"people": found}, draw)
 
 
 @app.command()
@@ -135,11 +135,11 @@ def audit(
     flags = {"url": url, "store": store} | ({} if key_file is None else {"key_file": key_file})
     query = {"who": who, "action": action, "since": moment(since, "--since", is_past=True), "limit": str(limit)}
     filters = {field: value for field, value in query.items() if value is not None}
-    visit = Visit(flags, is_json=as_json, may_create=False)
+    context = CommandContext(flags, is_json=as_json, may_create=False)
     try:
-        page = _audit_page(visit, filters, store)
+        page = _audit_page(context, filters, store)
     finally:
-        visit.close()
+        context.close()
     lines = page["audit"]
     assert isinstance(lines, list)
 
@@ -152,16 +152,16 @@ def audit(
         ]
         return table(("when", "who", "what", "of", "outcome", "detail", "from"), rows, empty="Nothing was done.")
 
-    visit.show(page, draw)
+    context.show(page, draw)
 
 
-def _audit_page(visit: Visit, filters: dict[str, str], store: str | None) -> Document:
+def _audit_page(context: CommandContext, filters: dict[str, str], store: str | None) -> Document:
     from peik.admin.api import AuditApi, AuditQuery
     from peik.cli.in_process import COMMAND_LINE
     from peik.web.parse import read_query
 
     if store is None:
-        return visit.client.document(AuditApi.list_audit, query=filters)
+        return context.client.document(AuditApi.list_audit, query=filters)
 
     async def work(opened: "AnyStore") -> Document:
         query = read_query(AuditQuery, filters)
@@ -206,7 +206,7 @@ def _people(store: "AnyStore") -> "People":
     from peik.admin.people import People
     from peik.clock import SystemClock
 
-    return People(store.papers, SystemClock())
+    return People(store.documents, SystemClock())
 
 
 def _audit(store: "AnyStore") -> "Audit":
@@ -214,7 +214,7 @@ def _audit(store: "AnyStore") -> "Audit":
     from peik.clock import SystemClock
     from peik.core.events import Events
 
-    return Audit(store.papers, SystemClock(), Events())
+    return Audit(store.documents, SystemClock(), Events())
 
 
 async def _audited(store: "AnyStore", action: str, name: str, deed: "Callable[[People], Awaitable[T]]") -> T:

@@ -7,7 +7,7 @@ import typer
 
 from peik.cli.arguments import moment
 from peik.cli.client import Document
-from peik.cli.command import Visit, asks
+from peik.cli.command import CommandContext, asks
 from peik.cli.filters import Yes
 
 if TYPE_CHECKING:
@@ -31,9 +31,9 @@ def _api() -> "type[KeyApi]":
 
 
 @asks(app, "list")
-def show_all(visit: Visit) -> None:
+def show_all(context: CommandContext) -> None:
     """List the keys, without their texts."""
-    page = visit.client.document(_api().list_keys)
+    page = context.client.document(_api().list_keys)
     found = page["keys"]
     assert isinstance(found, list)
 
@@ -55,12 +55,12 @@ def show_all(visit: Visit) -> None:
         columns = ("id", "name", "may", "bots", "made", "used", "expires")
         return table(columns, rows, right=("id",), empty="There is only the admin key.")
 
-    visit.show(page, draw)
+    context.show(page, draw)
 
 
 @asks(app)
 def create(
-    visit: Visit,
+    context: CommandContext,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Whose it is, or what for.")],
     scope: Annotated[list[ScopeName], typer.Option(help="What it may do; again for more.")] = [ScopeName.SEND],  # noqa: B006
     bot: Annotated[
@@ -83,34 +83,34 @@ def create(
         "rate": rate,
     }
     wanted |= {field: value for field, value in optional.items() if value is not None}
-    made = visit.client.document(_api().make_key, body=wanted)
+    made = context.client.document(_api().make_key, body=wanted)
 
     def draw() -> "RenderableType":
         from peik.cli.output import facts
 
         return facts([("id", made["id"]), ("key", made["key"]), ("webhook secret", made.get("webhook_secret"))])
 
-    visit.show(made, draw)
-    visit.note("Keep it now: it is not shown again.")
+    context.show(made, draw)
+    context.note("Keep it now: it is not shown again.")
 
 
 @asks(app)
 def remove(
-    visit: Visit,
+    context: CommandContext,
     key_id: Annotated[str, typer.Argument(metavar="ID", help="From `peik keys list`.")],
     yes: Yes = False,
 ) -> None:
     """Revoke a key: it opens nothing any more."""
-    visit.confirm(f"Revoke key {key_id}?", is_sure=yes)
-    visit.client.document(_api().revoke_key, key_id=key_id)
-    visit.say({"id": key_id, "removed": True}, f"Key {key_id} is revoked.")
+    context.confirm(f"Revoke key {key_id}?", is_sure=yes)
+    context.client.document(_api().revoke_key, key_id=key_id)
+    context.say({"id": key_id, "removed": True}, f"Key {key_id} is revoked.")
 
 
-def routes(visit: Visit) -> None:
+def routes(context: CommandContext) -> None:
     """Show every way to Telegram: how it stands, and which one letters take."""
     from peik.monitoring.api import HealthApi
 
-    page = visit.client.document(HealthApi.list_routes)
+    page = context.client.document(HealthApi.list_routes)
     found = page["routes"]
     assert isinstance(found, list)
 
@@ -132,4 +132,4 @@ def routes(visit: Visit) -> None:
         columns = ("", "route", "state", "failures", "since", "next look", "why")
         return table(columns, rows, right=("failures",), empty="")
 
-    visit.show(page, draw)
+    context.show(page, draw)

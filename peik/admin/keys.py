@@ -23,7 +23,7 @@ from peik.outbox.store import KeyStore
 NOTE_S = 60.0  # how far behind `last_used_at` may be after a crash: one small commit a minute, however busy
 NAME_CHARS_MAX = 100
 KEY_PREFIX = "peik_"
-RATES = "key_rates"  # a shelf of papers: under the digest of a key its own rate, of those few that have one
+RATES = "key_rates"  # a collection of documents: under the digest of a key its own rate, of those few that have one
 _RATES_PAGE = 1000
 
 
@@ -40,10 +40,10 @@ class MadeKey(msgspec.Struct, frozen=True, kw_only=True):
 
 class Keyring:
     def __init__(
-        self, *, store: KeyStore, papers: DocumentStore, clock: Clock, events: Events, hooks_may_be_private: bool
+        self, *, store: KeyStore, documents: DocumentStore, clock: Clock, events: Events, hooks_may_be_private: bool
     ) -> None:
         self._store = store
-        self._papers = papers
+        self._documents = documents
         self._clock = clock
         self._events = events
         self._hooks_may_be_private = hooks_may_be_private
@@ -97,8 +97,8 @@ class Keyring:
         )
         if own_rate is not None:
             # Before the key: whoever reads the new key finds its rate. If we die in between, the key was never there.
-            await self._papers.file(
-                [Filing(shelf=RATES, key=key.digest.hex(), body=msgspec.json.encode(own_rate).decode())]
+            await self._documents.file(
+                [Filing(collection=RATES, key=key.digest.hex(), body=msgspec.json.encode(own_rate).decode())]
             )
         kept = await self._store.add_key(key, webhook_secret=webhook_secret)
         await self.refresh()
@@ -110,7 +110,7 @@ class Keyring:
         limited = [one.digest.hex() for one in self._keys.values() if one.id == key_id and one.rate is not None]
         await self.refresh()
         if limited:
-            await self._papers.file([Filing(shelf=RATES, key=digest, body=None) for digest in limited])
+            await self._documents.file([Filing(collection=RATES, key=digest, body=None) for digest in limited])
         if not is_known:
             raise NotFound(code="unknown_key", detail=f"There is no key {key_id} here (any more).")
 
@@ -129,8 +129,8 @@ class Keyring:
         found: dict[str, Rate] = {}
         after: str | None = None
         while True:
-            page = await self._papers.papers(RATES, after=after, limit=_RATES_PAGE)
-            found |= {paper.key: msgspec.json.decode(paper.body, type=Rate) for paper in page}
+            page = await self._documents.documents(RATES, after=after, limit=_RATES_PAGE)
+            found |= {document.key: msgspec.json.decode(document.body, type=Rate) for document in page}
             if len(page) < _RATES_PAGE:
                 return found
             after = page[-1].key

@@ -72,7 +72,7 @@ class Passwords:
             return False
 
 
-SHELF = "admins"
+COLLECTION = "admins"
 PEOPLE_MAX = 1000
 _NAME = re.compile(r"[a-z0-9][a-z0-9._@-]{0,63}")
 
@@ -92,20 +92,20 @@ class Person(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class People:
-    def __init__(self, papers: DocumentStore, clock: Clock, passwords: Passwords | None = None) -> None:
-        self._papers = papers
+    def __init__(self, documents: DocumentStore, clock: Clock, passwords: Passwords | None = None) -> None:
+        self._documents = documents
         self._clock = clock
         self._passwords = passwords or Passwords()
 
     async def everybody(self) -> list[Person]:
         """In the order of names."""
-        return [_read(paper) for paper in await self._papers.papers(SHELF, limit=PEOPLE_MAX)]
+        return [_read(document) for document in await self._documents.documents(COLLECTION, limit=PEOPLE_MAX)]
 
     async def person(self, name: str) -> Person | None:
         if _NAME.fullmatch(known := _plain(name)) is None:
             return None
-        paper = await self._papers.paper(SHELF, known)
-        return None if paper is None else _read(paper)
+        document = await self._documents.document(COLLECTION, known)
+        return None if document is None else _read(document)
 
     async def add(self, name: str, role: Role, password: str) -> Person:
         """Raises BadInput, or Conflict (`person_exists`)."""
@@ -114,7 +114,7 @@ class People:
             raise BadInput(
                 code="bad_person", detail="A name has up to 64 letters a-z, digits, dots, dashes, @ and underscores."
             )
-        if await self._papers.count_papers(SHELF) >= PEOPLE_MAX:
+        if await self._documents.count_documents(COLLECTION) >= PEOPLE_MAX:
             raise Conflict(code="too_many_people", detail=f"There are {PEOPLE_MAX} people already. Remove some first.")
         hashed = await self._passwords.hashed(password)
         at_ms = self._clock.wall_ms()
@@ -122,7 +122,7 @@ class People:
             name=known, role=role, password=hashed, stamp=_stamp(), created_at_ms=at_ms, changed_at_ms=at_ms
         )
         try:
-            await self._papers.file([_filing(person, version=0)])
+            await self._documents.file([_filing(person, version=0)])
         except Conflict:
             raise Conflict(code="person_exists", detail=f"There is somebody named {known} already.") from None
         return person
@@ -130,23 +130,23 @@ class People:
     async def set_password(self, name: str, password: str) -> Person:
         """Whoever is signed in by that name is signed out. Raises NotFound, BadInput."""
         hashed = await self._passwords.hashed(password)
-        paper = await self._must(name)
-        return await self._change(paper, msgspec.structs.replace(_read(paper), password=hashed))
+        document = await self._must(name)
+        return await self._change(document, msgspec.structs.replace(_read(document), password=hashed))
 
     async def set_role(self, name: str, role: Role) -> Person:
         """Whoever is signed in by that name is signed out. Raises NotFound."""
-        paper = await self._must(name)
-        return await self._change(paper, msgspec.structs.replace(_read(paper), role=role))
+        document = await self._must(name)
+        return await self._change(document, msgspec.structs.replace(_read(document), role=role))
 
     async def sign_out(self, name: str) -> Person:
         """Everywhere. Raises NotFound."""
-        paper = await self._must(name)
-        return await self._change(paper, _read(paper))
+        document = await self._must(name)
+        return await self._change(document, _read(document))
 
     async def remove(self, name: str) -> None:
         """Whoever is signed in by that name is signed out. Raises NotFound."""
-        paper = await self._must(name)
-        await self._papers.file([Filing(shelf=SHELF, key=paper.key, body=None)])
+        document = await self._must(name)
+        await self._documents.file([Filing(collection=COLLECTION, key=document.key, body=None)])
 
     async def is_right(self, name: str, password: str) -> Person | None:
         """The person, if that is the password. It takes the same time for names that nobody has."""
@@ -156,14 +156,14 @@ class People:
 
     async def _must(self, name: str) -> StoredDocument:
         known = _plain(name)
-        paper = None if _NAME.fullmatch(known) is None else await self._papers.paper(SHELF, known)
-        if paper is None:
+        document = None if _NAME.fullmatch(known) is None else await self._documents.document(COLLECTION, known)
+        if document is None:
             raise NotFound(code="unknown_person", detail=f"There is nobody named {name[:64]} here (any more).")
-        return paper
+        return document
 
-    async def _change(self, paper: StoredDocument, person: Person) -> Person:
+    async def _change(self, document: StoredDocument, person: Person) -> Person:
         changed = msgspec.structs.replace(person, stamp=_stamp(), changed_at_ms=self._clock.wall_ms())
-        await self._papers.file([_filing(changed, version=paper.version)])
+        await self._documents.file([_filing(changed, version=document.version)])
         return changed
 
 
@@ -175,9 +175,9 @@ def _stamp() -> str:
     return secrets.token_hex(8)
 
 
-def _read(paper: StoredDocument) -> Person:
-    return msgspec.json.decode(paper.body, type=Person)
+def _read(document: StoredDocument) -> Person:
+    return msgspec.json.decode(document.body, type=Person)
 
 
 def _filing(person: Person, *, version: int) -> Filing:
-    return Filing(shelf=SHELF, key=person.name, body=msgspec.json.encode(person).decode(), version=version)
+    return Filing(collection=COLLECTION, key=person.name, body=msgspec.json.encode(person).decode(), version=version)

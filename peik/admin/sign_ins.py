@@ -18,7 +18,7 @@ from peik.clock import Clock
 from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.errors import Conflict, Forbidden, StoreUnavailable
 
-SHELF = "sign_ins"
+COLLECTION = "sign_ins"
 IDLE_MS = 12 * 3_600_000
 AGE_MS = 7 * 86_400_000
 OWN_MAX = 50  # of one person or key; the oldest gives way
@@ -51,14 +51,14 @@ class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
 class SignIns:
     def __init__(
         self,
-        papers: DocumentStore,
+        documents: DocumentStore,
         people: People,
         clock: Clock,
         *,
         find_key: Callable[[bytes], Key | None],
         admin_key: str,
     ) -> None:
-        self._papers = papers
+        self._documents = documents
         self._people = people
         self._clock = clock
         self._find_key = find_key
@@ -77,10 +77,10 @@ class SignIns:
 
     async def find(self, token: str) -> SignedIn | None:
         """Who shows this token; None: nobody (any more)."""
-        paper = await self._papers.paper(SHELF, _place(token))
-        if paper is None:
+        document = await self._documents.document(COLLECTION, _place(token))
+        if document is None:
             return None
-        kept = msgspec.json.decode(paper.body, type=SignIn)
+        kept = msgspec.json.decode(document.body, type=SignIn)
         now_ms = self._clock.wall_ms()
         if _is_over(kept, now_ms):
             return None
@@ -88,18 +88,18 @@ class SignIns:
         if key is None:
             return None
         if now_ms - kept.seen_ms >= SEEN_MS:
-            await self._note_seen(paper, kept, now_ms)
+            await self._note_seen(document, kept, now_ms)
         return SignedIn(name=kept.who, role=role_of(key), key=key, csrf=csrf_of(token))
 
     async def sign_out(self, token: str) -> None:
-        await self._papers.file([Filing(shelf=SHELF, key=_place(token), body=None)])
+        await self._documents.file([Filing(collection=COLLECTION, key=_place(token), body=None)])
 
     async def sign_out_everywhere(self, token: str) -> None:
         """All sign-ins of the same person, or by the same key."""
-        paper = await self._papers.paper(SHELF, _place(token))
-        if paper is None:
+        document = await self._documents.document(COLLECTION, _place(token))
+        if document is None:
             return
-        own = msgspec.json.decode(paper.body, type=SignIn)
+        own = msgspec.json.decode(document.body, type=SignIn)
         await self._take_away(lambda one: _owner(one) == _owner(own))
 
     async def sweep(self) -> None:
@@ -109,10 +109,12 @@ class SignIns:
 
     async def _take_away(self, is_meant: Callable[[SignIn], bool]) -> None:
         after = None
-        while page := await self._papers.papers(SHELF, after=after, limit=_PAGE):
-            meant = [paper for paper in page if is_meant(msgspec.json.decode(paper.body, type=SignIn))]
+        while page := await self._documents.documents(COLLECTION, after=after, limit=_PAGE):
+            meant = [document for document in page if is_meant(msgspec.json.decode(document.body, type=SignIn))]
             if meant:
-                await self._papers.file([Filing(shelf=SHELF, key=paper.key, body=None) for paper in meant])
+                await self._documents.file(
+                    [Filing(collection=COLLECTION, key=document.key, body=None) for document in meant]
+                )
             after = page[-1].key
 
     async def _keep(
@@ -129,23 +131,23 @@ class SignIns:
         kept = SignIn(
             who=who, person=person, key_digest=key_digest, stamp=stamp, since_ms=now_ms, seen_ms=now_ms, address=address
         )
-        await self._papers.file([_filing(_place(token), kept, version=0)])
+        await self._documents.file([_filing(_place(token), kept, version=0)])
         await self._keep_bounded(kept)
         return token
 
     async def _keep_bounded(self, newest: SignIn) -> None:
         """Nobody fills the store by signing in."""
-        if await self._papers.count_papers(SHELF) <= OWN_MAX:
+        if await self._documents.count_documents(COLLECTION) <= OWN_MAX:
             return
         own: list[tuple[int, str]] = []
         after = None
-        while page := await self._papers.papers(SHELF, after=after, limit=_PAGE):
+        while page := await self._documents.documents(COLLECTION, after=after, limit=_PAGE):
             after = page[-1].key
-            kept = [(msgspec.json.decode(paper.body, type=SignIn), paper.key) for paper in page]
+            kept = [(msgspec.json.decode(document.body, type=SignIn), document.key) for document in page]
             own += [(one.seen_ms, key) for one, key in kept if _owner(one) == _owner(newest)]
         old = sorted(own, reverse=True)[OWN_MAX:]
         if old:
-            await self._papers.file([Filing(shelf=SHELF, key=key, body=None) for _, key in old])
+            await self._documents.file([Filing(collection=COLLECTION, key=key, body=None) for _, key in old])
 
     async def _key_of(self, kept: SignIn) -> Key | None:
         """What the sign-in opens now."""
@@ -161,10 +163,10 @@ class SignIns:
         is_known = hmac.compare_digest(key.digest, digest)
         return key if is_known and not key.is_over(self._clock.wall_ms()) else None
 
-    async def _note_seen(self, paper: StoredDocument, kept: SignIn, now_ms: int) -> None:
+    async def _note_seen(self, document: StoredDocument, kept: SignIn, now_ms: int) -> None:
         seen = msgspec.structs.replace(kept, seen_ms=now_ms)
         try:
-            await self._papers.file([_filing(paper.key, seen, version=paper.version)])
+            await self._documents.file([_filing(document.key, seen, version=document.version)])
         except Conflict:
             return  # another request of the same browser has noted it, or it signed out
         except StoreUnavailable:
@@ -196,7 +198,7 @@ def _place(token: str) -> str:
 
 
 def _filing(key: str, kept: SignIn, *, version: int) -> Filing:
-    return Filing(shelf=SHELF, key=key, body=msgspec.json.encode(kept).decode(), version=version)
+    return Filing(collection=COLLECTION, key=key, body=msgspec.json.encode(kept).decode(), version=version)
 
 
 # Brakes guessing: so many sign-ins that fail, for a name or from an address, and that one is refused for a while.
@@ -207,7 +209,7 @@ def _filing(key: str, kept: SignIn, *, version: int) -> Filing:
 # believed, all come from one address.
 
 
-ATTEMPTS_SHELF = "sign_in_attempts"
+ATTEMPTS_COLLECTION = "sign_in_attempts"
 HOMES = "sign_in_homes"  # who has signed in from which network, and in which browser, all only as hashes
 HOME_MS = 30 * 86_400_000
 FAILURES_MAX = 5
@@ -216,8 +218,8 @@ REFUSED_MS = 15 * 60_000
 
 
 class Attempts:
-    def __init__(self, papers: DocumentStore, clock: Clock) -> None:
-        self._papers = papers
+    def __init__(self, documents: DocumentStore, clock: Clock) -> None:
+        self._documents = documents
         self._clock = clock
 
     async def begin(self, *, name: str | None, address: str, device: str = "") -> list[str]:
@@ -236,7 +238,7 @@ class Attempts:
         if name is None:
             return [where]
         home, browser = _home(name, address), _browser(name, device)
-        known = await self._papers.those(HOMES, [home, browser])
+        known = await self._documents.those(HOMES, [home, browser])
         if browser in known:
             return [browser]
         return [where, home if home in known else _attempt_place("name", name.strip().lower())]
@@ -244,46 +246,48 @@ class Attempts:
     async def forgive(self, places: list[str], *, name: str | None = None, address: str = "", device: str = "") -> None:
         """It was right: what it was counted under begins anew, and whoever has this name is at home at this address and in this
         browser."""
-        filings = [Filing(shelf=ATTEMPTS_SHELF, key=place, body=None) for place in places]
+        filings = [Filing(collection=ATTEMPTS_COLLECTION, key=place, body=None) for place in places]
         if name is not None:
             homes = [_home(name, address), *([_browser(name, device)] if device else ())]
-            filings += [Filing(shelf=HOMES, key=home, body=str(self._clock.wall_ms())) for home in homes]
-        await self._papers.file(filings)
+            filings += [Filing(collection=HOMES, key=home, body=str(self._clock.wall_ms())) for home in homes]
+        await self._documents.file(filings)
 
     async def sweep(self, *, at_ms: int) -> None:
         """Let go of those that are over; of homes that are too old at this settled time."""
         now_ms = self._clock.wall_ms()
-        await self._let_go(ATTEMPTS_SHELF, lambda body: not _recent(body, now_ms))
+        await self._let_go(ATTEMPTS_COLLECTION, lambda body: not _recent(body, now_ms))
         await self._let_go(HOMES, lambda body: int(body) < at_ms - HOME_MS)
 
-    async def _let_go(self, shelf: str, is_over: Callable[[str], bool]) -> None:
+    async def _let_go(self, collection: str, is_over: Callable[[str], bool]) -> None:
         after = None
-        while page := await self._papers.papers(shelf, after=after, limit=_PAGE):
-            over = [paper for paper in page if is_over(paper.body)]
+        while page := await self._documents.documents(collection, after=after, limit=_PAGE):
+            over = [document for document in page if is_over(document.body)]
             if over:
-                await self._papers.file([Filing(shelf=shelf, key=paper.key, body=None) for paper in over])
+                await self._documents.file(
+                    [Filing(collection=collection, key=document.key, body=None) for document in over]
+                )
             after = page[-1].key
 
     async def _count(self, places: list[str]) -> None:
         now_ms = self._clock.wall_ms()
-        known = await self._papers.those(ATTEMPTS_SHELF, places)
+        known = await self._documents.those(ATTEMPTS_COLLECTION, places)
         filings = []
         for place in places:
-            paper = known.get(place)
-            recent = [] if paper is None else _recent(paper.body, now_ms)
+            document = known.get(place)
+            recent = [] if document is None else _recent(document.body, now_ms)
             if len(recent) >= FAILURES_MAX:
                 raise Forbidden(
                     code="locked_out", detail="Too many sign-ins failed. Wait a quarter of an hour, and try again."
                 )
             filings.append(
                 Filing(
-                    shelf=ATTEMPTS_SHELF,
+                    collection=ATTEMPTS_COLLECTION,
                     key=place,
                     body=msgspec.json.encode([*recent, now_ms]).decode(),
-                    version=0 if paper is None else paper.version,
+                    version=0 if document is None else document.version,
                 )
             )
-        await self._papers.file(filings)
+        await self._documents.file(filings)
 
 
 def _recent(body: str, now_ms: int) -> list[int]:

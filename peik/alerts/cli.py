@@ -6,7 +6,7 @@ import msgspec
 import typer
 from typer.core import TyperGroup
 
-from peik.cli.command import Exit, Visit, asks
+from peik.cli.command import CommandContext, Exit, asks
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -27,11 +27,11 @@ app = typer.Typer(cls=_Listing, help="What is wrong with Peik, and who is told. 
 
 
 @asks(app, "list")
-def show_all(visit: Visit) -> None:
+def show_all(context: CommandContext) -> None:
     """List what is wrong now and what to do about it, and what was told last."""
     from peik.alerts.api import AlertApi
 
-    page = visit.client.ask(AlertApi.list_alerts)
+    page = context.client.ask(AlertApi.list_alerts)
 
     def draw() -> "RenderableType":
         from rich.console import Group
@@ -49,16 +49,16 @@ def show_all(visit: Visit) -> None:
             table(("ago", "kind", "rule", "told"), before, empty="Nothing was told yet."),
         )
 
-    visit.show(msgspec.to_builtins(page), draw)
+    context.show(msgspec.to_builtins(page), draw)
 
 
 @asks(app)
-def test(visit: Visit) -> None:
+def test(context: CommandContext) -> None:
     """Send one alert by every way: to the chats of PEIK_ADMIN_CHATS, and to the addresses of PEIK_ALERT_URLS."""
     from peik.alerts.api import AlertApi
 
-    with visit.waiting("Sending"):
-        page = visit.client.ask(AlertApi.test_alerts)
+    with context.waiting("Sending"):
+        page = context.client.ask(AlertApi.test_alerts)
 
     def draw() -> "RenderableType":
         from peik.cli.output import plain, table
@@ -70,6 +70,6 @@ def test(visit: Visit) -> None:
         empty = "There is nobody to tell: set PEIK_ADMIN_CHATS, PEIK_ALERT_URLS, or both."
         return table(("way", "it", "why"), rows, empty=empty)
 
-    visit.show(msgspec.to_builtins(page), draw)
+    context.show(msgspec.to_builtins(page), draw)
     if not page.ways or not all(one.is_done for one in page.ways):
         raise typer.Exit(Exit.PROBLEM)

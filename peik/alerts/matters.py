@@ -76,7 +76,7 @@ class Matter:
         self.told = 0
         self.told_ms = 0
         self.adopted_ms: int | None = None
-        self.version = 0  # of its paper; 0: there is none
+        self.version = 0  # of its document; 0: there is none
         self.owed: MatterKind | None = None
 
     def words(self, count: int) -> str:
@@ -259,7 +259,7 @@ class Matters:
     # ---- what is to be told ----
 
     def due(self) -> list[AlertMessage]:
-        """What is to be told now, each once: whoever asks tells it. Without words: only its paper is to go."""
+        """What is to be told now, each once: whoever asks tells it. Without words: only its document is to go."""
         now = self._clock.wall_ms()
         self._forget(now)
         tellings, self._over = self._over, []
@@ -376,7 +376,7 @@ class Matters:
         return float("inf")
 
     def _key(self, rule: "AlertRule[events.Event]", apart: dict[str, str], machine: str) -> str:
-        """Printable, and short enough for a paper."""
+        """Printable, and short enough for a document."""
         named = f"{rule.name}@{machine}" if rule.is_local else rule.name
         key = ":".join([named, *(apart.get(name, "") for name in rule.apart_by)])
         if len(key) <= KEY_CHARS_MAX and re.fullmatch(r"[!-~]+", key):
@@ -393,11 +393,11 @@ def _long(ms: float) -> str:
     return f"{minutes / 60:.0f} hours" if minutes < 48 * 60 else f"{minutes / 1440:.0f} days"
 
 
-# Alerts on paper: what goes on, so that a restart neither repeats nor forgets it, and what was told last, for who
+# Alerts on document: what goes on, so that a restart neither repeats nor forgets it, and what was told last, for who
 # looks.
 
 
-SHELF = "alerts"
+COLLECTION = "alerts"
 TOLD = "alerts_told"
 SEEN = "alerts_errors"
 TOLD_MAX = 100
@@ -422,37 +422,37 @@ _decode_told = msgspec.json.Decoder(SentAlert).decode
 class AlertDocuments:
     """Every method may raise StoreUnavailable."""
 
-    def __init__(self, papers: DocumentStore, *, node: str) -> None:
-        self._papers = papers
+    def __init__(self, documents: DocumentStore, *, node: str) -> None:
+        self._documents = documents
         self.node = node
         self._filed = 0
 
     async def all(self) -> list[tuple[str, KeptMatter, int]]:
         """Every matter that was told and is not over, of all nodes: its key, itself and its version."""
         found = []
-        for paper in await self._papers.papers(SHELF, limit=KEPT_MAX):
+        for document in await self._documents.documents(COLLECTION, limit=KEPT_MAX):
             with contextlib.suppress(msgspec.DecodeError):  # of a version that is not known here
-                found.append((paper.key, _decode_kept(paper.body), paper.version))
+                found.append((document.key, _decode_kept(document.body), document.version))
         return found
 
     async def one(self, key: str) -> tuple[KeptMatter | None, int]:
         """A matter as it is filed, and its version; None and 0: it is not."""
-        paper = await self._papers.paper(SHELF, key)
-        if paper is None:
+        document = await self._documents.document(COLLECTION, key)
+        if document is None:
             return None, 0
         try:
-            return _decode_kept(paper.body), paper.version
+            return _decode_kept(document.body), document.version
         except msgspec.DecodeError:
-            return None, paper.version
+            return None, document.version
 
     async def errors(self) -> str:
         """Errors that were seen, by this node and others."""
-        paper = await self._papers.paper(SEEN, "all")
-        return "{}" if paper is None else paper.body
+        document = await self._documents.document(SEEN, "all")
+        return "{}" if document is None else document.body
 
     async def keep_errors(self, body: str) -> None:
         """Whoever files last wins: the others have taken up what was there, and file theirs again."""
-        await self._papers.file([Filing(shelf=SEEN, key="all", body=body)])
+        await self._documents.file([Filing(collection=SEEN, key="all", body=body)])
 
     async def claim(self, telling: AlertMessage, kept: KeptMatter | None) -> None:
         """Note that this is told, before it is. Raises Conflict if somebody else was at the same matter."""
@@ -460,7 +460,7 @@ class AlertDocuments:
         filings = [self._filing(matter, kept)]
         if telling.text:
             filings.append(self._line(telling))
-        await self._papers.file(filings)
+        await self._documents.file(filings)
         matter.version = 0 if kept is None else matter.version + 1
         await self._trim()
 
@@ -468,25 +468,25 @@ class AlertDocuments:
         """Everybody has heard it. Another node that knows better by now is left alone."""
         if matter.version:
             with contextlib.suppress(Conflict):
-                await self._papers.file([self._filing(matter, kept)])
+                await self._documents.file([self._filing(matter, kept)])
                 matter.version = 0 if kept is None else matter.version + 1
 
     async def remove(self, key: str, version: int) -> None:
         with contextlib.suppress(Conflict):
-            await self._papers.file([Filing(shelf=SHELF, key=key, body=None, version=version)])
+            await self._documents.file([Filing(collection=COLLECTION, key=key, body=None, version=version)])
 
     async def last(self) -> list[SentAlert]:
         """What was told last, the newest first."""
         found = []
-        for paper in await self._papers.papers(TOLD, limit=TOLD_MAX, is_backwards=True):
+        for document in await self._documents.documents(TOLD, limit=TOLD_MAX, is_backwards=True):
             with contextlib.suppress(msgspec.DecodeError):
-                found.append(_decode_told(paper.body))
+                found.append(_decode_told(document.body))
         return found
 
     async def adopt(self, matter: Matter, kept: KeptMatter) -> bool:
         """This node tells it now, instead of one that died. False: yet another one does."""
         try:
-            await self._papers.file([self._filing(matter, kept)])
+            await self._documents.file([self._filing(matter, kept)])
         except Conflict:
             matter.owed = None
             return False
@@ -497,7 +497,7 @@ class AlertDocuments:
         body = None
         if kept is not None:
             body = msgspec.json.encode(msgspec.structs.replace(kept, node=self.node)).decode()
-        return Filing(shelf=SHELF, key=matter.key, body=body, version=matter.version)
+        return Filing(collection=COLLECTION, key=matter.key, body=body, version=matter.version)
 
     def _line(self, telling: AlertMessage) -> Filing:
         self._filed += 1
@@ -511,9 +511,9 @@ class AlertDocuments:
             text=telling.text,
         )
         key = f"{telling.at_ms:015}:{node}:{self._filed:06}"
-        return Filing(shelf=TOLD, key=key, body=msgspec.json.encode(line).decode())
+        return Filing(collection=TOLD, key=key, body=msgspec.json.encode(line).decode())
 
     async def _trim(self) -> None:
-        newest = await self._papers.papers(TOLD, limit=TOLD_MAX + 1, is_backwards=True)
+        newest = await self._documents.documents(TOLD, limit=TOLD_MAX + 1, is_backwards=True)
         if len(newest) > TOLD_MAX:
-            await self._papers.clear_shelf(TOLD, until=newest[-2].key, limit=TOLD_MAX)
+            await self._documents.clear_collection(TOLD, until=newest[-2].key, limit=TOLD_MAX)

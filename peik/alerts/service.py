@@ -104,7 +104,7 @@ class Errors:
             is_rising=is_rising and not is_new,
         )
 
-    def on_paper(self) -> str:
+    def as_document(self) -> str:
         self.is_changed = False
         return msgspec.json.encode(self._known).decode()
 
@@ -136,7 +136,7 @@ FILE_S = 5.0  # for the store to answer: an alert that it does not is told all t
 RETRY_S = 10.0
 TEST_S = 40.0
 ERRORS_S = 60.0  # so often, at most, it is filed which errors were seen
-LEFT_MS = 3 * 24 * 3_600_000  # what is told is told anew within a day; older papers belong to nobody
+LEFT_MS = 3 * 24 * 3_600_000  # what is told is told anew within a day; older documents belong to nobody
 
 
 class TestLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +157,7 @@ class AlertService:
         rules: "Sequence[AlertRule[events.Event]] | None" = None,
         is_served: Callable[[int], bool] = lambda bot_id: True,
         more_ways: Sequence[AlertWay] = (),
-        papers: AlertDocuments | None = None,
+        documents: AlertDocuments | None = None,
         machine: str = "",
         off: Collection[str] = (),
         has_chores: Callable[[], bool] = lambda: True,
@@ -166,7 +166,7 @@ class AlertService:
         """`living`: the nodes of the store, by name. None: one process holds it, and does the chores."""
         self._living = living
         self._clock = clock
-        self._papers = papers
+        self._documents = documents
         self._has_chores = has_chores
         self._matters = Matters(
             clock=clock,
@@ -223,7 +223,7 @@ class AlertService:
 
     async def last(self) -> list[SentAlert]:
         """What was told last, by all nodes, the newest first. Raises StoreUnavailable."""
-        return [] if self._papers is None else await self._papers.last()
+        return [] if self._documents is None else await self._documents.last()
 
     async def test(self) -> list[TestLine]:
         """Send one alert by every way, now."""
@@ -255,7 +255,7 @@ class AlertService:
 
     async def _turn(self) -> None:
         await self._load()
-        await self._file()  # first what could not be filed before: papers are in the order of what happened
+        await self._file()  # first what could not be filed before: documents are in the order of what happened
         for telling in self._matters.due():
             try:
                 await self._tell(telling)
@@ -266,9 +266,9 @@ class AlertService:
 
     def _until(self) -> float | None:
         waits = [self._matters.next_s()]
-        if self._papers is not None and (self._late or self._heard or not self._is_loaded):
+        if self._documents is not None and (self._late or self._heard or not self._is_loaded):
             waits.append(RETRY_S)
-        if self._papers is not None and self._errors.is_changed:
+        if self._documents is not None and self._errors.is_changed:
             waits.append(max(0.0, self._errors_at - self._clock.mono()))
         first = min((wait for wait in waits if wait is not None), default=None)
         return None if first is None else self._clock.mono() + first
@@ -276,10 +276,10 @@ class AlertService:
     # ---- telling ----
 
     async def _tell(self, telling: AlertMessage) -> None:
-        if self._papers is not None:
+        if self._documents is not None:
             try:
                 async with asyncio.timeout(FILE_S):
-                    await self._papers.claim(telling, self._kept(telling))
+                    await self._documents.claim(telling, self._kept(telling))
             except Conflict:
                 if not await self._is_ours_still(telling):
                     telling.matter.owed = None
@@ -294,24 +294,24 @@ class AlertService:
 
         def on_done() -> None:
             telling.matter.owed = None
-            if self._papers is not None:
+            if self._documents is not None:
                 self._heard.append((telling.matter, telling.kind))
                 self._bell.ring()
 
         self._ways.put(Note(AlertText(key=telling.key, kind=telling.kind, text=telling.text), on_done=on_done))
 
     def _kept(self, telling: AlertMessage) -> KeptMatter | None:
-        """None: its paper goes."""
+        """None: its document goes."""
         is_gone = telling.kind is MatterKind.OVER and not telling.text
         return None if is_gone else self._matters.kept(telling.matter)
 
     async def _is_ours_still(self, telling: AlertMessage) -> bool:
         """Somebody else was at the same matter. Whether it is to be told all the same."""
-        assert self._papers is not None
+        assert self._documents is not None
         matter = telling.matter
         try:
             async with asyncio.timeout(FILE_S):
-                kept, version = await self._papers.one(matter.key)
+                kept, version = await self._documents.one(matter.key)
                 if telling.kind is MatterKind.OVER and (kept is None or kept.owed == MatterKind.OVER):
                     return False  # it was told, or is being told
                 is_quiet = kept is not None and telling.at_ms - kept.told_ms < matter.rule.repeat_s * 1000
@@ -325,23 +325,23 @@ class AlertService:
                     matter.told = max(matter.told, kept.told)
                     matter.told_ms = kept.told_ms
                     return False
-                await self._papers.claim(telling, self._kept(telling))
+                await self._documents.claim(telling, self._kept(telling))
         except Conflict:
             return False
         except (StoreUnavailable, TimeoutError):
             self._late.append(telling)
         return True
 
-    # ---- papers ----
+    # ---- documents ----
 
     async def _load(self) -> None:
-        if self._papers is None or self._is_loaded:
+        if self._documents is None or self._is_loaded:
             return
         self._is_loaded = True  # at once: who asks for another look meanwhile gets one
         try:
             async with asyncio.timeout(FILE_S):
-                found = await self._papers.all()
-                self._know_errors(await self._papers.errors())
+                found = await self._documents.all()
+                self._know_errors(await self._documents.errors())
                 for _, kept, version in found:
                     self._matters.take_up(kept, version, is_start=self._is_first)
                 await self._take_over(found)
@@ -356,20 +356,20 @@ class AlertService:
 
     async def _take_over(self, found: Sequence[tuple[str, KeptMatter, int]]) -> None:
         """Tell what the dead wanted to tell, and tidy up what nobody has told for days. Raises StoreUnavailable."""
-        assert self._papers is not None
+        assert self._documents is not None
         is_dead = await self._dead() if any(kept.owed for _, kept, _ in found) else None
         for key, kept, version in found:
             if kept.owed is not None and is_dead is not None and is_dead(kept.node):
                 telling = self._matters.owed(kept, version)
-                if telling is not None and await self._papers.adopt(telling.matter, kept):
+                if telling is not None and await self._documents.adopt(telling.matter, kept):
                     self._put(telling)
             elif self._clock.wall_ms() - kept.told_ms > LEFT_MS and self._has_chores():
-                await self._papers.remove(key, version)
+                await self._documents.remove(key, version)
 
     async def _dead(self) -> Callable[[str], bool]:
         """Which processes cannot tell any more what they wanted to. Raises StoreUnavailable."""
-        assert self._papers is not None
-        own, is_first = self._papers.node, self._is_first
+        assert self._documents is not None
+        own, is_first = self._documents.node, self._is_first
         if self._living is None:
             is_alone = self._has_chores()
             # In a container the process before this one may have had the same name.
@@ -379,18 +379,18 @@ class AlertService:
 
     async def _file(self) -> None:
         """What could not be filed before, and who has heard of what."""
-        if self._papers is None:
+        if self._documents is None:
             return
         with contextlib.suppress(StoreUnavailable, TimeoutError):
             async with asyncio.timeout(FILE_S):
                 while self._late:
                     with contextlib.suppress(Conflict):
-                        await self._papers.claim(self._late[0], self._kept(self._late[0]))
+                        await self._documents.claim(self._late[0], self._kept(self._late[0]))
                     self._late.popleft()
                 while self._heard:
                     matter, kind = self._heard[0]
-                    await self._papers.note(matter, None if kind is MatterKind.OVER else self._matters.kept(matter))
+                    await self._documents.note(matter, None if kind is MatterKind.OVER else self._matters.kept(matter))
                     self._heard.popleft()
                 if self._errors.is_changed and self._clock.mono() >= self._errors_at:
                     self._errors_at = self._clock.mono() + ERRORS_S
-                    await self._papers.keep_errors(self._errors.on_paper())
+                    await self._documents.keep_errors(self._errors.as_document())

@@ -186,10 +186,10 @@ class _Seldom:
         return self._found
 
 
-# Watches whether the clock of this machine jumps, tells of it, and keeps settled time on a paper for the next start.
+# Watches whether the clock of this machine jumps, tells of it, and keeps settled time on a document for the next start.
 
 
-SHELF = "clock"
+COLLECTION = "clock"
 KEY = "settled"
 CLOCK_LOOK_S = 15.0
 FILE_S = 600.0  # `peik.clock.START_MS` is several times as long
@@ -202,14 +202,14 @@ class ClockWatch:
         self,
         *,
         clock: SettledClock,
-        papers: DocumentStore,
+        documents: DocumentStore,
         events: Events,
         settles_s: float,
         has_chores: Callable[[], bool],
     ) -> None:
         """`has_chores`: whether this node destroys by age. Only its time is kept."""
         self._clock = clock
-        self._papers = papers
+        self._documents = documents
         self._events = events
         self._settles_s = settles_s
         self._has_chores = has_chores
@@ -219,11 +219,11 @@ class ClockWatch:
 
     async def begin(self) -> None:
         """Before anything destroys. Raises StoreUnavailable."""
-        paper = await self._papers.paper(SHELF, KEY)
+        document = await self._documents.document(COLLECTION, KEY)
         kept = None
-        if paper is not None:
+        if document is not None:
             with contextlib.suppress(msgspec.DecodeError):  # of a version that is not known here
-                kept = msgspec.json.decode(paper.body, type=KeptTime)
+                kept = msgspec.json.decode(document.body, type=KeptTime)
         state = self._clock.begin(kept)
         if state.ahead_ms < OFF_MS:
             self._doubted_ms = state.doubted_ms
@@ -260,5 +260,5 @@ class ClockWatch:
         if self._has_chores():
             body = msgspec.json.encode(self._clock.keep()).decode()
             with contextlib.suppress(StoreUnavailable):
-                await self._papers.file([Filing(shelf=SHELF, key=KEY, body=body)])
+                await self._documents.file([Filing(collection=COLLECTION, key=KEY, body=body)])
                 self._file_at = self._clock.mono() + FILE_S

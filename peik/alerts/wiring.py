@@ -67,7 +67,7 @@ def watch_of(
         rounds=_watching(context, outbox.leases, alerts=alerts, overview=overview, answering=answering),
         clock=ClockWatch(
             clock=context.settled,
-            papers=context.store.papers,
+            documents=context.store.documents,
             events=context.events,
             settles_s=context.config.clock_settles,
             has_chores=lambda: outbox.leases.holds(CHORES),
@@ -111,7 +111,7 @@ def _alerts(context: Context, outbox: Outbox) -> AlertService:
         send=send,
         is_served=lambda bot_id: leases.holds(bot_id) and service.known(bot_id) is not None,
         more_ways=ways_of(config.alert_urls),
-        papers=AlertDocuments(store.papers, node=store.nodes.node),
+        documents=AlertDocuments(store.documents, node=store.nodes.node),
         machine="" if store.nodes.lease_s is None else socket.gethostname(),
         off=config.alerts_off,
         has_chores=lambda: leases.holds(CHORES),
@@ -148,6 +148,6 @@ def _watching(
             failures_percent=config.alert_failures,
         ),
         backup_every_s=config.backup_every,
-        last_backup_ms=partial(last_good_ms, store.papers),
+        last_backup_ms=partial(last_good_ms, store.documents),
         durability=store.nodes.durability,
     )

@@ -80,7 +80,7 @@ def apis_of(peik: Runtime, *, pulse: Pulse | None = None, weakness: str | None =
             store=str(peik.config.store_kind),
             temp_bytes=lambda: peik.jobs.workers.folders.view().held_bytes,
             answering=peik.watch.answering,
-            papers=peik.store.papers,
+            documents=peik.store.documents,
         ),
         KeyApi(peik.outbox.service, keyring=peik.keyring, webhook_secret=peik.outbox.hooks.own_secret),
         AuditApi(peik.audit),

@@ -74,9 +74,9 @@ def build(
         watch=watch_of(context, outbox, figures=figures, inbox=inbox.service, jobs=jobs, accounts=accounts),
         keyring=_keyring(context),
         limits=RequestLimits(stranger=config.rate_ip, wrong=config.rate_wrong, key=config.rate_key),
-        audit=Audit(store.papers, clock, events, keep_s=config.keep_audit),
+        audit=Audit(store.documents, clock, events, keep_s=config.keep_audit),
         secrets=custodian or custodian_of(config, store, clock=clock, events=events),
-        backups=keeper_of(config, papers=store.papers, clock=clock, events=events),
+        backups=keeper_of(config, documents=store.documents, clock=clock, events=events),
         eraser=_eraser(context, outbox, accounts),
     )
 
@@ -84,7 +84,7 @@ def build(
 def _keyring(context: Context) -> Keyring:
     return Keyring(
         store=context.store,
-        papers=context.store.papers,
+        documents=context.store.documents,
         clock=context.clock,
         events=context.events,
         hooks_may_be_private=context.config.hooks_allow_private,
@@ -117,7 +117,7 @@ def custodian_of(config: Config, store: AnyStore, *, clock: Clock, events: Event
     return Custodian(
         store.sealed,
         store.seals,
-        papers=store.papers,
+        documents=store.documents,
         nodes=store.nodes,
         clock=clock,
         events=events,

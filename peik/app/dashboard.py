@@ -394,17 +394,17 @@ class Dashboard:
         self._alerts = peik.watch.alerts
         assets = Assets()
         renderer = Renderer(load(), assets, peik.clock, alerts=self._alerts_of)
-        papers = peik.store.papers
-        people = People(papers, peik.clock)
+        documents = peik.store.documents
+        people = People(documents, peik.clock)
         self.board = Board(
             peik,
             renderer,
             people=people,
-            sign_ins=SignIns(papers, people, peik.clock, find_key=peik.keyring.find, admin_key=admin_key),
+            sign_ins=SignIns(documents, people, peik.clock, find_key=peik.keyring.find, admin_key=admin_key),
             audit=peik.audit,
         )
         self._live = Live(self.board)
-        attempts = Attempts(papers, peik.clock)
+        attempts = Attempts(documents, peik.clock)
         sign_in = SignInPages(self.board, attempts)
         self._upkeep = AdminUpkeep(
             audit=peik.audit,

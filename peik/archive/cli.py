@@ -14,7 +14,7 @@ import typer
 
 from peik.cli.arguments import moment, unshielded
 from peik.cli.client import Document, Filters, page_of, some
-from peik.cli.command import Exit, Visit, asks
+from peik.cli.command import CommandContext, Exit, asks
 from peik.cli.filters import Cursor, Limit, Yes, counted
 from peik.errors import BadInput, Conflict, Problem, Unavailable
 
@@ -132,15 +132,18 @@ RETRY_S = 2.0
 
 
 def follow_lines(
-    visit: Visit, handler: Callable[..., Awaitable[object]], wanted: Filters, words: Callable[[str, Document], str]
+    context: CommandContext,
+    handler: Callable[..., Awaitable[object]],
+    wanted: Filters,
+    words: Callable[[str, Document], str],
 ) -> None:
     """A line is asked for only after the one before was written."""
     try:
-        for frame in followed(visit.accounts, handler, wanted, on_lost=visit.note):
+        for frame in followed(context.accounts, handler, wanted, on_lost=context.note):
             line: Document = msgspec.json.decode(frame.data, type=dict[str, object])
             shown = (
                 msgspec.json.encode({"line": frame.event, **line}).decode()
-                if visit.is_json
+                if context.is_json
                 else words(frame.event, line)
             )
             sys.stdout.write(shown + "\n")
@@ -224,7 +227,7 @@ class FormName(enum.StrEnum):
 
 @asks(app, "list", has_archive=True)
 def show_all(
-    visit: Visit,
+    context: CommandContext,
     session: OfSession = None,
     agent: OfAgent = None,
     chat: OfChat = None,
@@ -243,7 +246,7 @@ def show_all(
         session=session, agent=agent, chat=chat, direction=direction, sender=sender, kind=kind,
         since=since, until=until, text=text, deleted=deleted,
     )  # fmt: skip
-    page = visit.accounts.document(api().list_messages, query={**wanted, **page_of(cursor, limit)})
+    page = context.accounts.document(api().list_messages, query={**wanted, **page_of(cursor, limit)})
     found = page["messages"]
     assert isinstance(found, list)
 
@@ -252,32 +255,34 @@ def show_all(
 
         return messages_table(found, empty="There are no such messages.")
 
-    visit.show(page, draw)
+    context.show(page, draw)
     if page["next"] is not None:
-        visit.note(f"There may be more: --cursor {page['next']}")
+        context.note(f"There may be more: --cursor {page['next']}")
 
 
 @asks(app, has_archive=True)
 def show(
-    visit: Visit,
+    context: CommandContext,
     session: Annotated[str, typer.Argument(metavar="SESSION", help="The session that saw it.")],
     chat: Annotated[str, typer.Argument(metavar="CHAT", help="The chat's number.")],
     message: Annotated[str, typer.Argument(metavar="MESSAGE", help="The message's number in it.")],
 ) -> None:
     """Show a message: all that Telegram told of it, and every version."""
-    found = visit.accounts.document(api().get_message, session_id=session, chat_id=unshielded(chat), message_id=message)
+    found = context.accounts.document(
+        api().get_message, session_id=session, chat_id=unshielded(chat), message_id=message
+    )
 
     def draw() -> "RenderableType":
         from peik.archive.tables import message_page
 
         return message_page(found)
 
-    visit.show(found, draw)
+    context.show(found, draw)
 
 
 @asks(app, has_archive=True)
 def count(
-    visit: Visit,
+    context: CommandContext,
     session: OfSession = None,
     agent: OfAgent = None,
     chat: OfChat = None,
@@ -294,22 +299,22 @@ def count(
         session=session, agent=agent, chat=chat, direction=direction, sender=sender, kind=kind,
         since=since, until=until, text=text, deleted=deleted,
     )  # fmt: skip
-    with visit.waiting("Counting"):
-        answer = visit.accounts.document(api().count_messages, query=wanted, timeout_s=None)
-    visit.say(answer, str(answer["count"]))
+    with context.waiting("Counting"):
+        answer = context.accounts.document(api().count_messages, query=wanted, timeout_s=None)
+    context.say(answer, str(answer["count"]))
 
 
 @asks(app, has_archive=True)
-def stats(visit: Visit, agent: OfAgent = None) -> None:
+def stats(context: CommandContext, agent: OfAgent = None) -> None:
     """Show how much is in the archive."""
-    answer = visit.accounts.document(api().get_stats, query=some(agent_id=agent))
+    answer = context.accounts.document(api().get_stats, query=some(agent_id=agent))
 
     def draw() -> "RenderableType":
         from peik.cli.output import facts
 
         return facts([(name, f"{answer[name]:,}") for name in ("sessions", "messages", "versions", "events")])
 
-    visit.show(answer, draw)
+    context.show(answer, draw)
 
 
 # ---- out of the archive ----
@@ -317,7 +322,7 @@ def stats(visit: Visit, agent: OfAgent = None) -> None:
 
 @asks(app, has_archive=True)
 def export(
-    visit: Visit,
+    context: CommandContext,
     file: Annotated[Path | None, typer.Argument(metavar="FILE", help="Where to; else standard output.")] = None,
     form: Annotated[FormName | None, typer.Option("--format", help="By default as FILE is named, or jsonl.")] = None,
     resume: Annotated[
@@ -341,21 +346,25 @@ def export(
         since=since, until=until, text=text, deleted=deleted,
     )  # fmt: skip
     if file is None or str(file) == "-":
-        if resume or overwrite or visit.is_json:
+        if resume or overwrite or context.is_json:
             raise typer.BadParameter(
                 "--resume, --overwrite and --json need a FILE: the messages go to standard output."
             )
-        export_to_stdout(visit, wanted, form or FormName.JSONL)
+        export_to_stdout(context, wanted, form or FormName.JSONL)
         return
     if resume and overwrite:
         raise typer.BadParameter("Say --resume or --overwrite; not both.")
     by_name = FormName.CSV if file.suffix.lower() == ".csv" else FormName.JSONL
-    export_to_file(visit, file, wanted, form or by_name, is_resumed=resume, may_overwrite=overwrite)
+    export_to_file(context, file, wanted, form or by_name, is_resumed=resume, may_overwrite=overwrite)
 
 
 @asks(app, has_archive=True)
 def follow(
-    visit: Visit, session: OfSession = None, agent: OfAgent = None, chat: OfChat = None, reader: Reader = None
+    context: CommandContext,
+    session: OfSession = None,
+    agent: OfAgent = None,
+    chat: OfChat = None,
+    reader: Reader = None,
 ) -> None:
     """Print messages as they are archived, edits and deletions too, until Ctrl-C. With --json one document to a line."""
 
@@ -364,23 +373,23 @@ def follow(
 
         return message_line(kind, line)
 
-    follow_lines(visit, api().stream_messages, given(session=session, agent=agent, chat=chat, reader=reader), words)
+    follow_lines(context, api().stream_messages, given(session=session, agent=agent, chat=chat, reader=reader), words)
 
 
 @asks(app, has_archive=True)
 def forget(
-    visit: Visit,
+    context: CommandContext,
     user: Annotated[str, typer.Argument(metavar="USER", help="The person's id at Telegram.")],
     yes: Yes = False,
 ) -> None:
     """Remove for good what a person wrote and did, in the archives of all accounts. Asks first."""
-    visit.confirm(f"Remove everything that {user} wrote and did, for good?", is_sure=yes)
-    with visit.waiting("Removing"):
-        answer = visit.accounts.document(api().forget, body={"user_id": unshielded(user)}, timeout_s=None)
+    context.confirm(f"Remove everything that {user} wrote and did, for good?", is_sure=yes)
+    with context.waiting("Removing"):
+        answer = context.accounts.document(api().forget, body={"user_id": unshielded(user)}, timeout_s=None)
     removed = answer["removed"]
     assert isinstance(removed, dict)
     parts = [counted(number, kind.removesuffix("s").replace("_", " ")) for kind, number in removed.items() if number]
-    visit.say(answer, f"Removed: {', '.join(parts) or 'nothing, since nothing was there'}.")
+    context.say(answer, f"Removed: {', '.join(parts) or 'nothing, since nothing was there'}.")
 
 
 # `peik messages export`: page by page to standard output or into a file.
@@ -397,11 +406,11 @@ class ExportPage(NamedTuple):
     cursor: str | None  # where the next one begins; None: this was the last
 
 
-def page_at(visit: Visit, wanted: Filters, form: str, cursor: str | None) -> ExportPage:
+def page_at(context: CommandContext, wanted: Filters, form: str, cursor: str | None) -> ExportPage:
     from peik.archive.api import NEXT_CURSOR
 
     query = {**wanted, "format": form, **page_of(cursor, PAGE)}
-    with visit.accounts.stream(api().export, query=query) as answer:
+    with context.accounts.stream(api().export, query=query) as answer:
         return ExportPage(b"".join(answer.chunks), answer.headers.get(NEXT_CURSOR.lower()))
 
 
@@ -415,13 +424,13 @@ class ExportPlace(msgspec.Struct, kw_only=True):
     cursor: str | None = None
 
 
-def export_to_stdout(visit: Visit, wanted: dict[str, str], form: str) -> None:
+def export_to_stdout(context: CommandContext, wanted: dict[str, str], form: str) -> None:
     cursor: str | None = None
     out = sys.stdout.buffer
     try:
-        with visit.progress("Exporting", _total(visit, wanted), is_bytes=False) as advance:
+        with context.progress("Exporting", _total(context, wanted), is_bytes=False) as advance:
             while True:
-                page = page_at(visit, wanted, form, cursor)
+                page = page_at(context, wanted, form, cursor)
                 out.write(page.data)
                 out.flush()
                 advance(_records(page, form, is_first=cursor is None))
@@ -434,19 +443,19 @@ def export_to_stdout(visit: Visit, wanted: dict[str, str], form: str) -> None:
 
 
 def export_to_file(
-    visit: Visit, file: Path, wanted: dict[str, str], form: str, *, is_resumed: bool, may_overwrite: bool
+    context: CommandContext, file: Path, wanted: dict[str, str], form: str, *, is_resumed: bool, may_overwrite: bool
 ) -> None:
     part, kept = file.with_name(file.name + ".part"), file.with_name(file.name + ".part.place")
     try:
         place = _begun(file, part, kept, wanted, form, is_resumed=is_resumed, may_overwrite=may_overwrite)
         was_at = place.count
-        _export(visit, part, kept, place)
+        _export(context, part, kept, place)
         part.replace(file)
         kept.unlink(missing_ok=True)
     except OSError as error:
         raise Problem(code="cannot_write", detail=f"{part} cannot be written: {error.strerror}.") from None
     except KeyboardInterrupt:
-        visit.note("What was exported so far is kept. Go on with --resume.")
+        context.note("What was exported so far is kept. Go on with --resume.")
         raise typer.Exit(Exit.INTERRUPTED) from None
     document = {
         "file": str(file),
@@ -455,7 +464,7 @@ def export_to_file(
         "resumed_at": was_at,
         "bytes": place.size_bytes,
     }
-    visit.say(document, f"{counted(place.count, 'message')} exported to {file}.")
+    context.say(document, f"{counted(place.count, 'message')} exported to {file}.")
 
 
 def _begun(
@@ -493,17 +502,17 @@ def _without_times(filters: dict[str, str]) -> dict[str, str]:
     return {name: "" if name in ("since", "until") else value for name, value in filters.items()}
 
 
-def _export(visit: Visit, part: Path, kept: Path, place: ExportPlace) -> None:
+def _export(context: CommandContext, part: Path, kept: Path, place: ExportPlace) -> None:
     with (
         part.open("r+b") as out,
-        visit.progress("Exporting", _total(visit, place.filters), is_bytes=False) as advance,
+        context.progress("Exporting", _total(context, place.filters), is_bytes=False) as advance,
     ):
         out.truncate(place.size_bytes)  # what came after is of a page that was not whole
         out.seek(place.size_bytes)
         advance(place.count)
         while True:
             is_first = place.cursor is None
-            page = page_at(visit, place.filters, place.form, place.cursor)
+            page = page_at(context, place.filters, place.form, place.cursor)
             out.write(page.data)
             out.flush()
             os.fsync(out.fileno())
@@ -526,11 +535,11 @@ def _keep(kept: Path, place: ExportPlace) -> None:
     new.replace(kept)
 
 
-def _total(visit: Visit, wanted: dict[str, str]) -> int:
+def _total(context: CommandContext, wanted: dict[str, str]) -> int:
     """For the bar only: where nobody sees one, nothing is counted."""
-    if visit.is_json or not sys.stderr.isatty():
+    if context.is_json or not sys.stderr.isatty():
         return 0
-    count = visit.accounts.document(api().count_messages, query=wanted, timeout_s=None)["count"]
+    count = context.accounts.document(api().count_messages, query=wanted, timeout_s=None)["count"]
     assert isinstance(count, int)
     return count
 

@@ -18,7 +18,7 @@ from peik.archive.cli import (
     given,
 )
 from peik.cli.client import Document, page_of, some
-from peik.cli.command import Visit, asks
+from peik.cli.command import CommandContext, asks
 from peik.cli.filters import Cursor, Limit
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ app = typer.Typer(no_args_is_help=True, help="What else accounts saw: who joined
 
 @asks(app, "list", has_archive=True)
 def show_all(
-    visit: Visit,
+    context: CommandContext,
     session: OfSession = None,
     agent: OfAgent = None,
     event_type: OfEvent = None,
@@ -41,7 +41,7 @@ def show_all(
 ) -> None:
     """List events, the newest first."""
     wanted = given(session=session, agent=agent, event_type=event_type, chat=chat, since=since, until=until)
-    page = visit.accounts.document(api().list_events, query={**wanted, **page_of(cursor, limit)})
+    page = context.accounts.document(api().list_events, query={**wanted, **page_of(cursor, limit)})
     found = page["events"]
     assert isinstance(found, list)
 
@@ -50,14 +50,18 @@ def show_all(
 
         return events_table(found)
 
-    visit.show(page, draw)
+    context.show(page, draw)
     if page["next"] is not None:
-        visit.note(f"There may be more: --cursor {page['next']}")
+        context.note(f"There may be more: --cursor {page['next']}")
 
 
 @asks(app, has_archive=True)
 def follow(
-    visit: Visit, session: OfSession = None, agent: OfAgent = None, chat: OfChat = None, reader: Reader = None
+    context: CommandContext,
+    session: OfSession = None,
+    agent: OfAgent = None,
+    chat: OfChat = None,
+    reader: Reader = None,
 ) -> None:
     """Print events as they are archived, until Ctrl-C. With --json one document to a line."""
 
@@ -66,7 +70,7 @@ def follow(
 
         return event_line(line)
 
-    follow_lines(visit, api().stream_events, given(session=session, agent=agent, chat=chat, reader=reader), words)
+    follow_lines(context, api().stream_events, given(session=session, agent=agent, chat=chat, reader=reader), words)
 
 
 # `peik logs`: Peik's own log, where PEIK_LOG_IN_ARCHIVE keeps it.
@@ -77,7 +81,7 @@ if TYPE_CHECKING:
 
 
 def logs(
-    visit: Visit,
+    context: CommandContext,
     level: Annotated[LevelName | None, typer.Option(help="This level and worse.")] = None,
     event: Annotated[str | None, typer.Option(metavar="NAME", help="Lines of this event.")] = None,
     session: OfSession = None,
@@ -91,7 +95,7 @@ def logs(
     """Show Peik's log, the newest first, where PEIK_LOG_IN_ARCHIVE keeps it."""
     wanted = given(session=session, since=since, until=until, text=text)
     wanted |= some(level=level, event=event, bot_id=bot) | page_of(cursor, limit)
-    page = visit.accounts.document(api().list_logs, query=wanted)
+    page = context.accounts.document(api().list_logs, query=wanted)
     found = page["logs"]
     assert isinstance(found, list)
 
@@ -100,6 +104,6 @@ def logs(
 
         return logs_table(found)
 
-    visit.show(page, draw)
+    context.show(page, draw)
     if page["next"] is not None:
-        visit.note(f"There may be more: --cursor {page['next']}")
+        context.note(f"There may be more: --cursor {page['next']}")

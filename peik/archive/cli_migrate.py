@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from peik.archive.move import ArchiveMoveProgress, ArchiveMoveWatch, move
 from peik.archive.store import Archive, Session, SessionFilter
 from peik.archive.wiring import archive_of
-from peik.cli.command import Visit
+from peik.cli.command import CommandContext
 from peik.cli.output import table
 from peik.errors import BadInput, Conflict, Unavailable
 from peik.settings.config import shown_address
@@ -33,7 +33,7 @@ class MovedArchive(msgspec.Struct, frozen=True, kw_only=True):
     was_begun: bool
     took_s: float
 
-    def show(self, visit: Visit) -> None:
+    def show(self, context: CommandContext) -> None:
         document = {
             "from": self.origin,
             "to": self.target,
@@ -43,17 +43,17 @@ class MovedArchive(msgspec.Struct, frozen=True, kw_only=True):
             "was_begun": self.was_begun,
             "took_s": round(self.took_s, 3),
         }
-        visit.show(document, lambda: _table(self.counts, "had been moved before" if self.was_done else "moved"))
+        context.show(document, lambda: _table(self.counts, "had been moved before" if self.was_done else "moved"))
         if self.was_done:
-            visit.note(f"Everything was moved to {self.target} before, and is there; there is nothing left to do.")
+            context.note(f"Everything was moved to {self.target} before, and is there; there is nothing left to do.")
         else:
-            visit.note(
+            context.note(
                 f"Moved and compared in {self.took_s:.1f} s. Set PEIK_ARCHIVE to {self.target}, keep the same "
                 f"PEIK_SECRET_KEY (or its file), and start Peik. {self.origin} is as it was: do not use it again."
             )
 
 
-def count_archive(visit: Visit, origin: str, target: str) -> None:
+def count_archive(context: CommandContext, origin: str, target: str) -> None:
     """What would be moved."""
 
     async def count() -> dict[str, int]:
@@ -62,10 +62,10 @@ def count_archive(visit: Visit, origin: str, target: str) -> None:
             return tallied
 
     _check(origin, target)
-    with visit.waiting("Counting"):
+    with context.waiting("Counting"):
         counts = asyncio.run(count())
     document = {"from": shown_of(origin), "to": shown_of(target), "dry_run": True, "counts": counts}
-    visit.show(document, lambda: _table(counts, "would be moved"))
+    context.show(document, lambda: _table(counts, "would be moved"))
 
 
 def move_archive(

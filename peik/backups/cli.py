@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from peik.cli.command import Exit, Visit, tell
+from peik.cli.command import CommandContext, Exit, tell
 from peik.errors import Conflict, Problem, StartError
 from peik.settings.config import Config, load
 from peik.storage.cli import watching
@@ -56,9 +56,9 @@ def create(store: _Store = None, as_json: _Json = False) -> None:
             "missing_files": list(made.manifest.missing_files),
             "rotated": made.rotated,
         }
-        run.visit.say(document, str(made.path))
+        run.context.say(document, str(made.path))
         if not made.entry.is_sealed:
-            run.visit.note(
+            run.context.note(
                 "It is not sealed, and holds tokens: keep it where nobody else reads, or set PEIK_SECRET_KEY."
             )
 
@@ -78,7 +78,7 @@ def list_(store: _Store = None, as_json: _Json = False) -> None:
 
         run.note(look, is_quiet=True)
         shown = [_listed(one, entries.get(one.path.name)) for one in found]
-        run.visit.show({"folder": str(run.backups.folder), "backups": shown}, lambda: _table(shown))
+        run.context.show({"folder": str(run.backups.folder), "backups": shown}, lambda: _table(shown))
 
     _run(work, store, is_json=as_json)
 
@@ -104,7 +104,7 @@ def verify(file: _File = None, store: _Store = None, as_json: _Json = False) -> 
             "counts": _counts(verified.manifest),
             "warnings": run.warnings,
         }
-        run.visit.say(document, f"{path} is sound: it was restored in a temporary place, and everything is there.")
+        run.context.say(document, f"{path} is sound: it was restored in a temporary place, and everything is there.")
 
     _run(work, store, is_json=as_json)
 
@@ -122,7 +122,7 @@ def restore(
         path = file.absolute()
         occupied = run.asked(lambda watch: run.backups.occupied())
         if occupied:
-            run.visit.confirm(f"This overwrites what is in {' and '.join(occupied)}. Go on?", is_sure=yes)
+            run.context.confirm(f"This overwrites what is in {' and '.join(occupied)}. Go on?", is_sure=yes)
         manifest = run.asked(lambda watch: run.backups.restore(path, watch))
         run.check_secrets()
         document = {
@@ -132,8 +132,8 @@ def restore(
             "counts": _counts(manifest),
             "warnings": run.warnings,
         }
-        run.visit.say(document, f"Restored as it was at {_time(manifest.made_at_ms)}. Start Peik.")
-        run.visit.note(
+        run.context.say(document, f"Restored as it was at {_time(manifest.made_at_ms)}. Start Peik.")
+        run.context.note(
             "What was accepted after that is not there. What was sent after that, and waited then, is sent once more."
         )
 
@@ -144,8 +144,8 @@ def restore(
 
 
 class _Run:
-    def __init__(self, visit: Visit, config: Config, backups: "Backups") -> None:
-        self.visit = visit
+    def __init__(self, context: CommandContext, config: Config, backups: "Backups") -> None:
+        self.context = context
         self.backups = backups
         self.warnings: list[str] = []
         self._config = config
@@ -158,7 +158,7 @@ class _Run:
         async def work(watch: BackupWatch) -> T:
             return await act(watch)
 
-        with watching(self.visit) as (begin, step):
+        with watching(self.context) as (begin, step):
             return asyncio.run(work(BackupWatch(begin, step, self._warn)))
 
     def check_secrets(self) -> None:
@@ -175,7 +175,7 @@ class _Run:
 
     def _warn(self, sentence: str) -> None:
         self.warnings.append(sentence)
-        self.visit.note(sentence)
+        self.context.note(sentence)
 
     def note(self, act: "Callable[[BackupLedger], Awaitable[None]]", *, is_quiet: bool = False) -> None:
         """Tell the store, or ask it. The files count; that it knows of them is for metrics and other nodes."""
@@ -213,23 +213,23 @@ async def _with_ledger(config: Config, act: "Callable[[BackupLedger], Awaitable[
     store = store_of(config, clock=SystemClock())
     await store.open()
     try:
-        await act(BackupLedger(store.papers))
+        await act(BackupLedger(store.documents))
     finally:
         await store.close()
 
 
 def _run(work: "Callable[[_Run], None]", store: str | None, *, is_json: bool) -> None:
-    visit = Visit({}, is_json=is_json, may_create=False)
+    context = CommandContext({}, is_json=is_json, may_create=False)
     try:
         from peik.backups.wiring import backups_of
         from peik.clock import SystemClock
 
         config = load({"store": store})
-        work(_Run(visit, config, backups_of(config, clock=SystemClock())))
+        work(_Run(context, config, backups_of(config, clock=SystemClock())))
     except (Problem, StartError) as problem:
         raise typer.Exit(tell(problem, is_json=is_json)) from None
     except KeyboardInterrupt:
-        visit.note("Nothing was made, and nothing was changed that counts.")
+        context.note("Nothing was made, and nothing was changed that counts.")
         raise typer.Exit(Exit.INTERRUPTED) from None
 
 

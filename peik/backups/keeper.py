@@ -22,14 +22,14 @@ class Keeper:
         self,
         make: Callable[[], Awaitable[Backups]],
         *,
-        papers: DocumentStore,
+        documents: DocumentStore,
         clock: Clock,
         events: Events,
         every_s: float,
     ) -> None:
         """`make` is asked each time: keys and addresses may be slow to read, or wrong, which is told and tried again."""
         self._make = make
-        self._ledger = BackupLedger(papers)
+        self._ledger = BackupLedger(documents)
         self._clock = clock
         self._events = events
         self._every_s = every_s

@@ -219,10 +219,10 @@ def hold_none(blobs: Collection[str] | None) -> set[str]:
     return set()
 
 
-# What is known of backups, on every node: papers on a shelf of the store, one for each.
+# What is known of backups, on every node: documents on a collection of the store, one for each.
 
 
-SHELF = "backups"
+COLLECTION = "backups"
 PAGE = 500
 
 
@@ -244,16 +244,16 @@ _decode = msgspec.json.Decoder(BackupEntry).decode
 
 
 class BackupLedger:
-    def __init__(self, papers: DocumentStore) -> None:
-        self._papers = papers
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
 
     async def entries(self) -> dict[str, BackupEntry]:
         """By the name of the file. Raises StoreUnavailable."""
         found: dict[str, BackupEntry] = {}
         after: str | None = None
         while True:
-            page = await self._papers.papers(SHELF, after=after, limit=PAGE)
-            found |= {paper.key: _decode(paper.body) for paper in page}
+            page = await self._documents.documents(COLLECTION, after=after, limit=PAGE)
+            found |= {document.key: _decode(document.body) for document in page}
             if len(page) < PAGE:
                 return found
             after = page[-1].key
@@ -264,7 +264,7 @@ class BackupLedger:
         return {name for name, one in entries.items() if one.verified_at_ms is not None and not one.is_broken}
 
     async def note(self, name: str, entry: BackupEntry) -> None:
-        await self._papers.file([Filing(shelf=SHELF, key=name, body=msgspec.json.encode(entry).decode())])
+        await self._documents.file([Filing(collection=COLLECTION, key=name, body=msgspec.json.encode(entry).decode())])
 
     async def note_verified(self, name: str, at_ms: int) -> None:
         await self._change(name, verified_at_ms=at_ms, is_broken=False)
@@ -274,24 +274,24 @@ class BackupLedger:
 
     async def _change(self, name: str, **fields: object) -> None:
         """Nothing, if nobody knows of it: it may be of another store, or older than the ledger."""
-        paper = await self._papers.paper(SHELF, name)
-        if paper is not None:
-            await self.note(name, msgspec.structs.replace(_decode(paper.body), **fields))
+        document = await self._documents.document(COLLECTION, name)
+        if document is not None:
+            await self.note(name, msgspec.structs.replace(_decode(document.body), **fields))
 
     async def forget(self, names: list[str]) -> None:
         if names:
-            await self._papers.file([Filing(shelf=SHELF, key=name, body=None) for name in names])
+            await self._documents.file([Filing(collection=COLLECTION, key=name, body=None) for name in names])
 
 
-async def newest(papers: DocumentStore) -> Newest:
+async def newest(documents: DocumentStore) -> Newest:
     """Of the good ones; for metrics and alerts. Raises StoreUnavailable."""
-    entries = [one for one in (await BackupLedger(papers).entries()).values() if not one.is_broken]
+    entries = [one for one in (await BackupLedger(documents).entries()).values() if not one.is_broken]
     return Newest(
         made_at_ms=max((one.made_at_ms for one in entries), default=None),
         verified_at_ms=max((one.verified_at_ms for one in entries if one.verified_at_ms is not None), default=None),
     )
 
 
-async def last_good_ms(papers: DocumentStore) -> int | None:
+async def last_good_ms(documents: DocumentStore) -> int | None:
     """When the newest good one was made; None: there is none. Raises StoreUnavailable."""
-    return (await newest(papers)).made_at_ms
+    return (await newest(documents)).made_at_ms

@@ -52,7 +52,7 @@ def counts_of(client: Any, prefix: str) -> dict[str, int]:
 
 
 def count_in(counts: dict[str, int], client: Any, prefix: str, keys: Sequence[bytes], types: Sequence[str]) -> None:
-    """Fields and members by the first word of their key: letters, lane, papers …"""
+    """Fields and members by the first word of their key: letters, lane, documents …"""
     for kind in set(types) - _SIZE.keys():
         raise Unavailable(
             code="odd_key", detail=f"Redis has a key of a type that Peik does not use ({kind}) under its prefix."

@@ -46,12 +46,12 @@ def backups_of(config: Config, *, clock: Clock, executor: Callable[[str], Execut
     )
 
 
-def keeper_of(config: Config, *, papers: DocumentStore, clock: Clock, events: Events) -> Keeper | None:
+def keeper_of(config: Config, *, documents: DocumentStore, clock: Clock, events: Events) -> Keeper | None:
     """None: the settings want no backups by the clock."""
     if config.backup_every is None:
         return None
     make = partial(asyncio.to_thread, backups_of, config, clock=clock)
-    return Keeper(make, papers=papers, clock=clock, events=events, every_s=config.backup_every)
+    return Keeper(make, documents=documents, clock=clock, events=events, every_s=config.backup_every)
 
 
 def backups_folder(config: Config) -> Path:

@@ -14,7 +14,7 @@ import typer
 from peik.broadcasts.model import Phase, RecipientState
 from peik.cli.arguments import moment, pair, seconds, unshielded
 from peik.cli.client import Document, page_of, some
-from peik.cli.command import Exit, Visit, asks
+from peik.cli.command import CommandContext, Exit, asks
 from peik.cli.filters import Cursor, Limit, Yes
 from peik.core.letter import OnUncertain
 from peik.errors import Unavailable
@@ -80,15 +80,15 @@ LOOK_S = 0.5
 _HALTED = (Phase.DRAFT, Phase.PAUSED, Phase.STOPPED)
 
 
-def see_through(visit: Visit, look: Callable[[], Document], wait_s: float) -> Document:
+def see_through(context: CommandContext, look: Callable[[], Document], wait_s: float) -> Document:
     """The broadcast once it has ended or halted, or as it stands when the time is over."""
     deadline = time.monotonic() + wait_s
     found = look()
     shown = 0
-    with noting_ctrl_c() as is_noted, visit.progress("Recipients", _total(found), is_bytes=False) as grow:
+    with noting_ctrl_c() as is_noted, context.progress("Recipients", _total(found), is_bytes=False) as grow:
         while not _is_over(found) and time.monotonic() < deadline:
             if noted_within(LOOK_S, is_noted):
-                visit.note(f"Broadcast {found['id']} goes on without being waited for.")
+                context.note(f"Broadcast {found['id']} goes on without being waited for.")
                 raise typer.Exit(Exit.INTERRUPTED)
             found = look()
             grow(_done(found) - shown)
@@ -140,11 +140,11 @@ def _api() -> "type[BroadcastApi]":
     return BroadcastApi
 
 
-def _running(visit: Visit) -> "RestClient":
+def _running(context: CommandContext) -> "RestClient":
     """Broadcasts are made and run by a running Peik."""
     from peik.cli.remote import RestClient
 
-    client = visit.client
+    client = context.client
     if not isinstance(client, RestClient):
         raise Unavailable(
             code="not_running", detail="Broadcasts need a running Peik: start `peik serve`, or say --url."
@@ -157,7 +157,7 @@ def _running(visit: Visit) -> "RestClient":
 
 @asks(app)
 def create(
-    visit: Visit,
+    context: CommandContext,
     text: Annotated[str | None, _option(_WHAT, "The text, or the caption of another method.", "TEXT")] = None,
     method: Annotated[str, _option(_WHAT, "The Bot API's method.", "METHOD")] = "sendMessage",
     param: Annotated[list[str] | None, _option(_WHAT, "A parameter, as text; again for more.", "NAME=VALUE")] = None,
@@ -205,8 +205,8 @@ def create(
         "idempotency_key": idempotency_key,
     }
     body: Document = {name: value for name, value in given.items() if value is not None}
-    made = _running(visit).document(_api().create, body=body)
-    visit.say(made, f"Broadcast {made['id']} is {made['state']}, with {made['total']} recipients written down.")
+    made = _running(context).document(_api().create, body=body)
+    context.say(made, f"Broadcast {made['id']} is {made['state']}, with {made['total']} recipients written down.")
 
 
 def _params(method: str, text: str | None, param: list[str] | None, params: str | None) -> Document:
@@ -259,42 +259,42 @@ def _quiet(hours: str | None, tz: str) -> Document | None:
 
 @asks(app, "list")
 def show_all(
-    visit: Visit,
+    context: CommandContext,
     bot: Annotated[str | None, typer.Option(metavar="ID", help="Of this bot.")] = None,
     limit: Limit = 20,
     cursor: Cursor = None,
 ) -> None:
     """List broadcasts, the newest first."""
     query = some(bot_id=bot, **page_of(cursor, limit))
-    page = _running(visit).document(_api().list_broadcasts, query=query)
-    visit.show(page, lambda: broadcasts_table(page["broadcasts"]))
+    page = _running(context).document(_api().list_broadcasts, query=query)
+    context.show(page, lambda: broadcasts_table(page["broadcasts"]))
     if page["next_cursor"] is not None:
-        visit.note(f"There may be more: --cursor {page['next_cursor']}")
+        context.note(f"There may be more: --cursor {page['next_cursor']}")
 
 
 @asks(app)
-def show(visit: Visit, broadcast_id: BroadcastId, wait: Wait = None) -> None:
+def show(context: CommandContext, broadcast_id: BroadcastId, wait: Wait = None) -> None:
     """Show a broadcast: how far it is, who got it and who did not; with --wait, once it has ended."""
-    _shown(visit, _running(visit).document(_api().get, broadcast_id=broadcast_id), wait)
+    _shown(context, _running(context).document(_api().get, broadcast_id=broadcast_id), wait)
 
 
-def _shown(visit: Visit, found: Document, wait: str | None) -> None:
+def _shown(context: CommandContext, found: Document, wait: str | None) -> None:
     wait_s = seconds(wait, "--wait")
     if wait_s is not None:
-        found = see_through(visit, lambda: _running(visit).document(_api().get, broadcast_id=found["id"]), wait_s)
-    visit.show(found, lambda: broadcast_page(found))
+        found = see_through(context, lambda: _running(context).document(_api().get, broadcast_id=found["id"]), wait_s)
+    context.show(found, lambda: broadcast_page(found))
 
 
 @asks(app)
-def estimate(visit: Visit, broadcast_id: BroadcastId) -> None:
+def estimate(context: CommandContext, broadcast_id: BroadcastId) -> None:
     """A dry run: how many would get it, how long it takes and what it may cost. Nothing is sent."""
-    found = _running(visit).document(_api().estimate, broadcast_id=broadcast_id, timeout_s=None)
-    visit.show(found, lambda: estimate_page(found))
+    found = _running(context).document(_api().estimate, broadcast_id=broadcast_id, timeout_s=None)
+    context.show(found, lambda: estimate_page(found))
 
 
 @asks(app)
 def ledger(
-    visit: Visit,
+    context: CommandContext,
     broadcast_id: BroadcastId,
     state: Annotated[RecipientState | None, typer.Option(help="Only those that stand so.")] = None,
     output_format: Annotated[
@@ -305,7 +305,7 @@ def ledger(
     cursor: Cursor = None,
 ) -> None:
     """Show what became of each recipient; with --format, all of them as CSV or JSON Lines."""
-    running = _running(visit)
+    running = _running(context)
 
     def asked(pages: Mapping[str, str]) -> Document:
         query = {**some(state=state), **pages}
@@ -313,13 +313,13 @@ def ledger(
 
     if output_format is not None or output is not None:
         total = running.document(_api().get, broadcast_id=broadcast_id)["total"]
-        with visit.progress("Recipients", total if isinstance(total, int) else 0, is_bytes=False) as grow:
+        with context.progress("Recipients", total if isinstance(total, int) else 0, is_bytes=False) as grow:
             write_ledger(asked, output_format, output, on_lines=grow)
         return
     page = asked(page_of(cursor, limit))
-    visit.show(page, lambda: ledger_table(page["recipients"]))
+    context.show(page, lambda: ledger_table(page["recipients"]))
     if page["next_cursor"] is not None:
-        visit.note(f"There may be more: --cursor {page['next_cursor']}")
+        context.note(f"There may be more: --cursor {page['next_cursor']}")
 
 
 # ---- doing ----
@@ -327,19 +327,19 @@ def ledger(
 
 @asks(app)
 def preview(
-    visit: Visit,
+    context: CommandContext,
     broadcast_id: BroadcastId,
     chat: Annotated[str, typer.Argument(metavar="CHAT", help="Yours: a number or @name.")],
 ) -> None:
     """Send it to one chat, to see what it looks like."""
     body = {"chat_id": unshielded(chat)}
-    sent = _running(visit).document(_api().preview, broadcast_id=broadcast_id, body=body)
-    visit.say(sent, f"On its way as letter {sent['letter_id']}.")
+    sent = _running(context).document(_api().preview, broadcast_id=broadcast_id, body=body)
+    context.say(sent, f"On its way as letter {sent['letter_id']}.")
 
 
 @asks(app)
 def start(
-    visit: Visit,
+    context: CommandContext,
     broadcast_id: BroadcastId,
     send_at: Annotated[
         str | None, typer.Option(metavar="TIME", help="Not now but then: 10m, 2026-11-15T08:30.")
@@ -349,42 +349,42 @@ def start(
     """Start a broadcast that was made."""
     at = moment(send_at, "--send-at")
     body = {} if at is None else {"send_at": at}
-    _shown(visit, _running(visit).document(_api().start, broadcast_id=broadcast_id, body=body), wait)
+    _shown(context, _running(context).document(_api().start, broadcast_id=broadcast_id, body=body), wait)
 
 
 @asks(app)
-def pause(visit: Visit, broadcast_id: BroadcastId) -> None:
+def pause(context: CommandContext, broadcast_id: BroadcastId) -> None:
     """Halt a broadcast. What waits in the outbox is taken back."""
-    found = _running(visit).document(_api().pause, broadcast_id=broadcast_id)
-    visit.say(found, f"Broadcast {broadcast_id} is {found['state']}.")
+    found = _running(context).document(_api().pause, broadcast_id=broadcast_id)
+    context.say(found, f"Broadcast {broadcast_id} is {found['state']}.")
 
 
 @asks(app)
-def resume(visit: Visit, broadcast_id: BroadcastId, wait: Wait = None) -> None:
+def resume(context: CommandContext, broadcast_id: BroadcastId, wait: Wait = None) -> None:
     """Let a broadcast go on that was paused, or that stopped itself."""
-    _shown(visit, _running(visit).document(_api().resume, broadcast_id=broadcast_id), wait)
+    _shown(context, _running(context).document(_api().resume, broadcast_id=broadcast_id), wait)
 
 
 @asks(app)
-def cancel(visit: Visit, broadcast_id: BroadcastId) -> None:
+def cancel(context: CommandContext, broadcast_id: BroadcastId) -> None:
     """End a broadcast: nobody else gets it."""
-    found = _running(visit).document(_api().cancel, broadcast_id=broadcast_id)
-    visit.say(found, f"Broadcast {broadcast_id} is {found['state']}.")
+    found = _running(context).document(_api().cancel, broadcast_id=broadcast_id)
+    context.say(found, f"Broadcast {broadcast_id} is {found['state']}.")
 
 
 @asks(app)
-def recall(visit: Visit, broadcast_id: BroadcastId, yes: Yes = False, wait: Wait = None) -> None:
+def recall(context: CommandContext, broadcast_id: BroadcastId, yes: Yes = False, wait: Wait = None) -> None:
     """End a broadcast and delete what it has sent. Telegram deletes only what is younger than 48 hours."""
-    visit.confirm(f"Delete all that broadcast {broadcast_id} has sent?", is_sure=yes)
-    _shown(visit, _running(visit).document(_api().recall, broadcast_id=broadcast_id), wait)
+    context.confirm(f"Delete all that broadcast {broadcast_id} has sent?", is_sure=yes)
+    _shown(context, _running(context).document(_api().recall, broadcast_id=broadcast_id), wait)
 
 
 @asks(app)
-def delete(visit: Visit, broadcast_id: BroadcastId, yes: Yes = False) -> None:
+def delete(context: CommandContext, broadcast_id: BroadcastId, yes: Yes = False) -> None:
     """Forget a broadcast that was never started, or that is over, with its ledger."""
-    visit.confirm(f"Forget broadcast {broadcast_id} and its ledger?", is_sure=yes)
-    _running(visit).document(_api().delete, broadcast_id=broadcast_id)
-    visit.say({"id": broadcast_id}, f"Broadcast {broadcast_id} is forgotten.")
+    context.confirm(f"Forget broadcast {broadcast_id} and its ledger?", is_sure=yes)
+    _running(context).document(_api().delete, broadcast_id=broadcast_id)
+    context.say({"id": broadcast_id}, f"Broadcast {broadcast_id} is forgotten.")
 
 
 # ---- as people look at them ----

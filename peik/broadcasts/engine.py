@@ -136,7 +136,7 @@ class Broadcaster:
     def __init__(
         self,
         *,
-        papers: DocumentStore,
+        documents: DocumentStore,
         contacts: ContactStore,
         letters: BroadcastLettersPort,
         clock: Clock,
@@ -149,7 +149,7 @@ class Broadcaster:
     ) -> None:
         """`is_ours`: whether this node has the chores. Ended broadcasts are kept for `keep_ms`. `is_shared`: other nodes write
         to the store, and not all that they write is heard here."""
-        self._book = BroadcastRepository(papers)
+        self._book = BroadcastRepository(documents)
         self._contacts = contacts
         self._letters = letters
         self._clock = clock

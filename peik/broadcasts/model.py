@@ -271,17 +271,17 @@ class BroadcastTerms(msgspec.Struct, frozen=True, kw_only=True):
     paid: Paid | None = None
 
 
-# A broadcast and its recipients as they are stored: papers. All that an engine knows is here, so that any node can go
+# A broadcast and its recipients as they are stored: documents. All that an engine knows is here, so that any node can go
 # on.
 
 
-SHELF = "broadcasts"
-ACTIVE_SHELF = "broadcasts.active"  # the ids of those that an engine must look at
-KEY_SHELF = "broadcasts.keys"  # keys of idempotency, by their hash
+COLLECTION = "broadcasts"
+ACTIVE_COLLECTION = "broadcasts.active"  # the ids of those that an engine must look at
+KEY_COLLECTION = "broadcasts.keys"  # keys of idempotency, by their hash
 
 
 def ledger_of(broadcast_id: str) -> str:
-    """The shelf of its recipients."""
+    """The collection of its recipients."""
     return f"broadcast:{broadcast_id}"
 
 
@@ -328,7 +328,7 @@ class Broadcast(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     on_uncertain: OnUncertain | None = None
     created_at_ms: int
     created_by: str | None = None
-    key: str | None = None  # of idempotency: where it is on its shelf
+    key: str | None = None  # of idempotency: where it is on its collection
 
     phase: Phase = Phase.DRAFT
     back_to: Phase = Phase.RUNNING  # where a pause, a stop or quiet hours lead back to
@@ -400,12 +400,12 @@ def written(record: Broadcast | Recipient) -> str:
     return _encode(record).decode()
 
 
-def read_broadcast(paper: StoredDocument) -> Broadcast:
-    return _read_broadcast(paper.body)
+def read_broadcast(document: StoredDocument) -> Broadcast:
+    return _read_broadcast(document.body)
 
 
-def read_recipient(paper: StoredDocument) -> tuple[int, Recipient]:
-    return int(paper.key), _read_recipient(paper.body)
+def read_recipient(document: StoredDocument) -> tuple[int, Recipient]:
+    return int(document.key), _read_recipient(document.body)
 
 
 # What broadcasts ask of the rest of Peik: letters, by the outbox; and what is known of chats.

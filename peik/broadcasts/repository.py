@@ -1,4 +1,4 @@
-"""The papers of broadcasts: read, and changed so that of two writers none undoes the other's work."""
+"""The documents of broadcasts: read, and changed so that of two writers none undoes the other's work."""
 
 from collections.abc import Callable, Sequence
 
@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from peik.broadcasts.events import BroadcastAdvanced, BroadcastMoved
 from peik.broadcasts.model import (
-    ACTIVE_SHELF,
-    KEY_SHELF,
-    SHELF,
+    ACTIVE_COLLECTION,
+    COLLECTION,
+    KEY_COLLECTION,
     Broadcast,
     Phase,
     PhaseStep,
@@ -35,12 +35,12 @@ Lines = Sequence[tuple[int, Recipient]]
 
 
 class BroadcastRepository:
-    def __init__(self, papers: DocumentStore) -> None:
-        self._papers = papers
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
 
     async def find(self, broadcast_id: str) -> Broadcast | None:
-        paper = await self._papers.paper(SHELF, broadcast_id)
-        return None if paper is None else read_broadcast(paper)
+        document = await self._documents.document(COLLECTION, broadcast_id)
+        return None if document is None else read_broadcast(document)
 
     async def get(self, broadcast_id: str) -> Broadcast:
         """Raises NotFound."""
@@ -50,25 +50,27 @@ class BroadcastRepository:
         return found
 
     async def newest(self, *, before: str | None, limit: int) -> list[Broadcast]:
-        papers = await self._papers.papers(SHELF, after=before, limit=limit, is_backwards=True)
-        return [read_broadcast(paper) for paper in papers]
+        documents = await self._documents.documents(COLLECTION, after=before, limit=limit, is_backwards=True)
+        return [read_broadcast(document) for document in documents]
 
     async def active(self) -> list[str]:
         """The ids of those that an engine must look at, the oldest first. All of them: of many that are to start next month
         none may keep one of today from being seen."""
         ids: list[str] = []
-        while page := await self._papers.papers(ACTIVE_SHELF, after=ids[-1] if ids else None, limit=ACTIVE_PAGE):
-            ids += [paper.key for paper in page]
+        while page := await self._documents.documents(
+            ACTIVE_COLLECTION, after=ids[-1] if ids else None, limit=ACTIVE_PAGE
+        ):
+            ids += [document.key for document in page]
             if len(page) < ACTIVE_PAGE:
                 break
         return ids
 
     async def add(self, broadcast: Broadcast, more: Sequence[Filing] = ()) -> None:
         """A new one. Raises Conflict if it, or something of `more`, is there already."""
-        filings = [Filing(shelf=SHELF, key=broadcast.id, body=written(broadcast), version=0)]
+        filings = [Filing(collection=COLLECTION, key=broadcast.id, body=written(broadcast), version=0)]
         if not broadcast.is_at_rest:
             filings.append(_marked(broadcast.id, "1"))
-        await self._papers.file([*filings, *more])
+        await self._documents.file([*filings, *more])
 
     async def change(
         self, broadcast_id: str, change: Callable[[Broadcast], Broadcast | None], lines: Lines = ()
@@ -76,19 +78,19 @@ class BroadcastRepository:
         """Store what `change` makes of it, with lines of its ledger, in one commit: the old one and the new one. `change` is
         asked anew if somebody else was faster; None from it stores nothing. Raises NotFound."""
         for _ in range(TRIES_MAX):
-            paper = await self._papers.paper(SHELF, broadcast_id)
-            if paper is None:
+            document = await self._documents.document(COLLECTION, broadcast_id)
+            if document is None:
                 raise unknown(broadcast_id)
-            old = read_broadcast(paper)
+            old = read_broadcast(document)
             new = change(old)
             if new is None:
                 return None
-            filings = [Filing(shelf=SHELF, key=old.id, body=written(new), version=paper.version)]
+            filings = [Filing(collection=COLLECTION, key=old.id, body=written(new), version=document.version)]
             if old.is_at_rest is not new.is_at_rest:
                 filings.append(_marked(old.id, None if new.is_at_rest else "1"))
             filings += line_filings(old.id, lines)
             try:
-                await self._papers.file(filings)
+                await self._documents.file(filings)
             except Conflict:
                 continue
             return old, new
@@ -98,17 +100,20 @@ class BroadcastRepository:
         """Take it away, and then its ledger, if it may go as it stands. What a crash leaves of that is swept later. Raises
         Unavailable."""
         for _ in range(TRIES_MAX):
-            paper = await self._papers.paper(SHELF, broadcast_id)
-            if paper is None:
+            document = await self._documents.document(COLLECTION, broadcast_id)
+            if document is None:
                 return True
-            old = read_broadcast(paper)
+            old = read_broadcast(document)
             if not may(old):
                 return False
-            filings = [Filing(shelf=SHELF, key=old.id, body=None, version=paper.version), _marked(old.id, None)]
+            filings = [
+                Filing(collection=COLLECTION, key=old.id, body=None, version=document.version),
+                _marked(old.id, None),
+            ]
             if old.key is not None:
-                filings.append(Filing(shelf=KEY_SHELF, key=old.key, body=None))
+                filings.append(Filing(collection=KEY_COLLECTION, key=old.key, body=None))
             try:
-                await self._papers.file(filings)
+                await self._documents.file(filings)
             except Conflict:
                 continue
             await self.clear(old.id)
@@ -121,36 +126,38 @@ class BroadcastRepository:
         """Recipients of a broadcast that is about to be made. Raises Conflict if another one has this id: the first line is
         what it is known by."""
         first, *others = line_filings(broadcast_id, lines)
-        await self._papers.file([replace(first, version=0), *others])
+        await self._documents.file([replace(first, version=0), *others])
 
     async def write(self, broadcast_id: str, lines: Lines) -> None:
-        await self._papers.file(line_filings(broadcast_id, lines))
+        await self._documents.file(line_filings(broadcast_id, lines))
 
     async def lines(self, broadcast_id: str, *, first: int, limit: int) -> list[tuple[int, Recipient]]:
         """Recipients from a number on."""
-        papers = await self._papers.papers(ledger_of(broadcast_id), after=key_of(first - 1), limit=limit)
-        return [read_recipient(paper) for paper in papers]
+        documents = await self._documents.documents(ledger_of(broadcast_id), after=key_of(first - 1), limit=limit)
+        return [read_recipient(document) for document in documents]
 
     async def those(self, broadcast_id: str, numbers: Sequence[int]) -> dict[int, Recipient]:
-        found = await self._papers.those(ledger_of(broadcast_id), [key_of(number) for number in numbers])
-        return dict(read_recipient(paper) for paper in found.values())
+        found = await self._documents.those(ledger_of(broadcast_id), [key_of(number) for number in numbers])
+        return dict(read_recipient(document) for document in found.values())
 
     async def clear(self, broadcast_id: str) -> None:
-        while await self._papers.clear_shelf(ledger_of(broadcast_id), limit=CLEAR_PAGE) >= CLEAR_PAGE:
+        while await self._documents.clear_collection(ledger_of(broadcast_id), limit=CLEAR_PAGE) >= CLEAR_PAGE:
             pass
 
     async def ledgers(self) -> list[str]:
         """The ids of all broadcasts of which there are recipients."""
-        return [shelf.removeprefix(ledger_of("")) for shelf in await self._papers.shelves(ledger_of(""))]
+        return [
+            collection.removeprefix(ledger_of("")) for collection in await self._documents.collections(ledger_of(""))
+        ]
 
 
 def line_filings(broadcast_id: str, lines: Lines) -> list[Filing]:
-    shelf = ledger_of(broadcast_id)
-    return [Filing(shelf=shelf, key=key_of(number), body=written(line)) for number, line in lines]
+    collection = ledger_of(broadcast_id)
+    return [Filing(collection=collection, key=key_of(number), body=written(line)) for number, line in lines]
 
 
 def _marked(broadcast_id: str, body: str | None) -> Filing:
-    return Filing(shelf=ACTIVE_SHELF, key=broadcast_id, body=body)
+    return Filing(collection=ACTIVE_COLLECTION, key=broadcast_id, body=body)
 
 
 def _busy(broadcast_id: str) -> Unavailable:
@@ -261,15 +268,15 @@ class FencedUpdate:
 
 
 PAGE = 500
-SHELVES = (SHELF, ledger_of(""))  # how the names of its shelves begin
+COLLECTIONS = (COLLECTION, ledger_of(""))  # how the names of its collections begin
 _WAITING = (RecipientState.PENDING, RecipientState.QUEUED)
 
 
 class LedgersPart:
     """The port `ErasurePart`."""
 
-    def __init__(self, papers: DocumentStore) -> None:
-        self._book = BroadcastRepository(papers)
+    def __init__(self, documents: DocumentStore) -> None:
+        self._book = BroadcastRepository(documents)
 
     async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         found = ErasedCounts()

@@ -10,7 +10,7 @@ import msgspec
 from peik.broadcasts.audience import Audience, ContactAudience, ListAudience, unreachable
 from peik.broadcasts.dispatch import CONTACT_COLUMNS, check_placeholders, params_for, preview_of
 from peik.broadcasts.model import (
-    KEY_SHELF,
+    KEY_COLLECTION,
     Broadcast,
     BroadcastLettersPort,
     Canary,
@@ -191,14 +191,14 @@ class BroadcastMaker:
     def __init__(
         self,
         *,
-        papers: DocumentStore,
+        documents: DocumentStore,
         letters: BroadcastLettersPort,
         clock: Clock,
         events: Events,
         chance: random.Random,
     ) -> None:
-        self._papers = papers
-        self._book = BroadcastRepository(papers)
+        self._documents = documents
+        self._book = BroadcastRepository(documents)
         self._letters = letters
         self._clock = clock
         self._events = events
@@ -222,7 +222,7 @@ class BroadcastMaker:
         more = []
         if key is not None:
             body = msgspec.json.encode(_Key(draft.id, digest)).decode()
-            more = [Filing(shelf=KEY_SHELF, key=key, body=body, version=0)]
+            more = [Filing(collection=KEY_COLLECTION, key=key, body=body, version=0)]
         try:
             # The last commit, and the one that counts: recipients without a broadcast are swept away.
             await self._book.add(draft, more)
@@ -236,10 +236,10 @@ class BroadcastMaker:
         return draft
 
     async def _known(self, key: str, digest: str) -> Broadcast | None:
-        paper = await self._papers.paper(KEY_SHELF, key)
-        if paper is None:
+        document = await self._documents.document(KEY_COLLECTION, key)
+        if document is None:
             return None
-        noted = msgspec.json.decode(paper.body, type=_Key)
+        noted = msgspec.json.decode(document.body, type=_Key)
         if noted.digest != digest:
             raise Conflict(
                 code="idempotency_key_reused",
@@ -285,7 +285,7 @@ class BroadcastService:
     def __init__(
         self,
         *,
-        papers: DocumentStore,
+        documents: DocumentStore,
         contacts: ContactStore,
         letters: BroadcastLettersPort,
         clock: Clock,
@@ -294,8 +294,8 @@ class BroadcastService:
         look: Callable[[], None] = lambda: None,
     ) -> None:
         """`look` wakes the engine, if it is in this process."""
-        self._book = BroadcastRepository(papers)
-        self._making = BroadcastMaker(papers=papers, letters=letters, clock=clock, events=events, chance=chance)
+        self._book = BroadcastRepository(documents)
+        self._making = BroadcastMaker(documents=documents, letters=letters, clock=clock, events=events, chance=chance)
         self._contacts = contacts
         self._letters = letters
         self._clock = clock

@@ -26,7 +26,7 @@ def broadcasts_of(context: Context, outbox: Outbox) -> Broadcasts:
     config, clock, events, store = context.config, context.clock, context.events, context.store
     letters = BroadcastLetters(outbox.service, store, is_paced=config.pace)
     broadcaster = Broadcaster(
-        papers=store.papers,
+        documents=store.documents,
         contacts=store.contacts,
         letters=letters,
         clock=clock,
@@ -38,7 +38,7 @@ def broadcasts_of(context: Context, outbox: Outbox) -> Broadcasts:
         is_shared=store.nodes.lease_s is not None,
     )
     service = BroadcastService(
-        papers=store.papers,
+        documents=store.documents,
         contacts=store.contacts,
         letters=letters,
         clock=clock,

@@ -74,7 +74,7 @@ _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _ANY_HOST = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}  # noqa: S104  where to reach what listens everywhere
 
 
-class Visit:
+class CommandContext:
     """What a command is given. The client opens when it is first needed, so that wrong usage is told before."""
 
     def __init__(
@@ -332,15 +332,15 @@ def asks(
                 flags["archive"] = given.pop("archive")
             if key_file is not None:
                 flags["key_file"] = str(key_file)
-            visit = Visit(flags, is_json=is_json, may_create=may_create, has_keys=has_keys)
+            context = CommandContext(flags, is_json=is_json, may_create=may_create, has_keys=has_keys)
             try:
-                function(visit, **given)
+                function(context, **given)
             except (Problem, StartError) as problem:
                 raise typer.Exit(tell(problem, is_json=is_json)) from None
             except typer.Abort:  # Ctrl-C where a question was asked
                 raise typer.Exit(Exit.INTERRUPTED) from None
             finally:
-                visit.close()
+                context.close()
 
         own = list(inspect.signature(function).parameters.values())[1:]
         common = [

@@ -7,7 +7,7 @@ import typer
 
 from peik.cli.arguments import moment, unshielded
 from peik.cli.client import Document
-from peik.cli.command import Visit
+from peik.cli.command import CommandContext
 
 _PANEL = "Which letters"
 
@@ -90,7 +90,7 @@ def refuse_both(wanted: dict[str, str], *, is_all: bool) -> None:
         raise typer.BadParameter("--all means all of them; leave it out where you say which.")
 
 
-def is_confirmed(visit: Visit, question: str, noun: str, count: Callable[[], int], *, is_sure: bool) -> bool:
+def is_confirmed(context: CommandContext, question: str, noun: str, count: Callable[[], int], *, is_sure: bool) -> bool:
     """Show how many it is about and ask; False if there are none."""
     if is_sure:
         return True
@@ -98,7 +98,7 @@ def is_confirmed(visit: Visit, question: str, noun: str, count: Callable[[], int
     if not found:
         return False
     words = f"more than {COUNTED_MAX:,} {noun}s" if found > COUNTED_MAX else counted(found, noun)
-    visit.confirm(question.format(words), is_sure=is_sure)
+    context.confirm(question.format(words), is_sure=is_sure)
     return True
 
 

@@ -96,7 +96,7 @@ class StoreClient(InProcessClient):
             events=Events(),
             defaults=Defaults(attempts=self._config.attempts, backoff_ms=self._config.backoff_ms),
             expect=lambda at_ms: None,
-            guests=Guests(self._store.papers, clock),
+            guests=Guests(self._store.documents, clock),
         )
         try:
             self._service.open(await self._store.bots())
@@ -159,7 +159,7 @@ class StoreClient(InProcessClient):
             "JobApi": self._job_api,
             "NodeApi": lambda: NodeApi(self._nodes),
             "KeyApi": self._key_api,
-            "AuditApi": lambda: AuditApi(Audit(self._store.papers, SystemClock(), Events())),
+            "AuditApi": lambda: AuditApi(Audit(self._store.documents, SystemClock(), Events())),
             "ImportApi": self._import_api,
             "ErasureApi": lambda: StoreErasure(self._opened_eraser),
         }
@@ -198,7 +198,7 @@ class StoreClient(InProcessClient):
     def _key_api(self) -> KeyApi:
         keyring = Keyring(
             store=self._store,
-            papers=self._store.papers,
+            documents=self._store.documents,
             clock=SystemClock(),
             events=Events(),
             hooks_may_be_private=self._config.hooks_allow_private,

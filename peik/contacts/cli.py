@@ -6,7 +6,7 @@ import typer
 
 from peik.cli.arguments import moment, unshielded
 from peik.cli.client import Document, page_of, some
-from peik.cli.command import Visit, asks
+from peik.cli.command import CommandContext, asks
 from peik.cli.filters import Bot, Cursor, Limit
 from peik.errors import BadInput, NotFound
 from peik.outbox.cli_bots import known_bots
@@ -20,12 +20,12 @@ ChatId = Annotated[str, typer.Argument(metavar="CHAT", help="A number or @name."
 
 
 @asks(app, "list")
-def show_all(visit: Visit, bot: Bot = None, limit: Limit = 50, cursor: Cursor = None) -> None:
+def show_all(context: CommandContext, bot: Bot = None, limit: Limit = 50, cursor: Cursor = None) -> None:
     """List the chats of a bot of which something is known."""
     from peik.outbox.api import LetterApi
 
     query = some(bot_id=bot, **page_of(None if cursor is None else unshielded(cursor), limit))
-    page = visit.client.document(LetterApi.list_chats, query=query)
+    page = context.client.document(LetterApi.list_chats, query=query)
     found = page["chats"]
     assert isinstance(found, list)
 
@@ -35,9 +35,9 @@ def show_all(visit: Visit, bot: Bot = None, limit: Limit = 50, cursor: Cursor = 
         rows = [(chat["chat_id"], chat["same_as"], _how(chat)) for chat in found]
         return table(("chat", "is", "how it stands"), rows, empty="Nothing special is known of any chat.")
 
-    visit.show(page, draw)
+    context.show(page, draw)
     if page["next_cursor"] is not None:
-        visit.note(f"There may be more: --cursor {page['next_cursor']}")
+        context.note(f"There may be more: --cursor {page['next_cursor']}")
 
 
 def _how(chat: Document) -> str:
@@ -53,38 +53,38 @@ def _how(chat: Document) -> str:
 
 
 @asks(app, "open")
-def open_chat(visit: Visit, chat: ChatId, bot: Bot = None) -> None:
+def open_chat(context: CommandContext, chat: ChatId, bot: Bot = None) -> None:
     """Let letters go to a chat again that was out of reach or held."""
-    answer = _changed(visit, bot, chat, {"reachable": True, "held_until": None})
-    visit.say(answer, f"Letters go to {unshielded(chat)} again.")
+    answer = _changed(context, bot, chat, {"reachable": True, "held_until": None})
+    context.say(answer, f"Letters go to {unshielded(chat)} again.")
 
 
 @asks(app)
 def hold(
-    visit: Visit,
+    context: CommandContext,
     chat: ChatId,
     until: Annotated[str, typer.Option("--until", "--for", metavar="TIME", help="10m (from now), 2026-11-15T08:30.")],
     bot: Bot = None,
 ) -> None:
     """Send nothing to a chat until then; its letters wait."""
     at = moment(until, "--until")
-    answer = _changed(visit, bot, chat, {"held_until": at})
-    visit.say({**answer, "held_until": at}, f"Nothing goes to {unshielded(chat)} until {at}.")
+    answer = _changed(context, bot, chat, {"held_until": at})
+    context.say({**answer, "held_until": at}, f"Nothing goes to {unshielded(chat)} until {at}.")
 
 
-def _changed(visit: Visit, bot: str | None, chat: str, change: Document) -> Document:
+def _changed(context: CommandContext, bot: str | None, chat: str, change: Document) -> Document:
     from peik.outbox.api import LetterApi
 
-    return visit.client.document(
-        LetterApi.change_chat, bot_id=only_bot(visit, bot), chat_id=unshielded(chat), body=change
+    return context.client.document(
+        LetterApi.change_chat, bot_id=only_bot(context, bot), chat_id=unshielded(chat), body=change
     )
 
 
-def only_bot(visit: Visit, bot: str | None) -> str:
+def only_bot(context: CommandContext, bot: str | None) -> str:
     """As given, or the only one there is, where a path names the bot."""
     if bot is not None:
         return bot
-    found = known_bots(visit)["bots"]
+    found = known_bots(context)["bots"]
     assert isinstance(found, list)
     if not found:
         raise NotFound(code="no_bot", detail="No bot is known yet: peik bots add")

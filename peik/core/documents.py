@@ -1,7 +1,7 @@
 """Small records and known chats: what is kept beside letters and arrivals, on every store alike.
 
-A *paper* is a small JSON document on a *shelf*, in the order of its key. Broadcasts, notifications, sign-ins and the audit log
-are made of papers: what they mean is theirs; that they outlive a crash, and that of two writers one wins, is the store's.
+A *document* is a small JSON text in a *collection*, in the order of its key. Broadcasts, notifications, sign-ins and the audit
+log are made of documents: what they mean is theirs; that they outlive a crash, and that of two writers one wins, is the store's.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ import msgspec
 
 from peik.errors import BadInput, Conflict
 
-SHELF_CHARS_MAX = 100
+COLLECTION_CHARS_MAX = 100
 KEY_CHARS_MAX = 200
 BODY_BYTES_MAX = 256 * 1024
 FILINGS_MAX = 5_000  # in one commit
@@ -19,17 +19,17 @@ FILED_BYTES_MAX = 32 * 1024 * 1024  # in one commit
 
 
 class StoredDocument(msgspec.Struct, frozen=True, kw_only=True):
-    shelf: str
-    key: str  # printable ASCII, as the shelf is; papers of a shelf are ordered by it, byte by byte
+    collection: str
+    key: str  # printable ASCII, as the collection is; documents of a collection are ordered by it, byte by byte
     body: str  # JSON
     version: int  # 1 when it is new, and one more with every change; one that was taken away and comes again is new
 
 
 class Filing(msgspec.Struct, frozen=True, kw_only=True):
-    """One change. `body` None takes the paper away. `version`: what it must be as it stands; 0: it must not be there yet;
+    """One change. `body` None takes the document away. `version`: what it must be as it stands; 0: it must not be there yet;
     None: whatever it is."""
 
-    shelf: str
+    collection: str
     key: str
     body: str | None
     version: int | None = None
@@ -40,27 +40,33 @@ class DocumentStore(Protocol):
 
     async def file(self, filings: Sequence[Filing]) -> None:
         """All of them in one commit, or none. Raises Conflict (`paper_changed`) if one is not as it was expected to be, and
-        BadInput (`bad_paper`) if one breaks a bound. Of several filings of one paper in one call the last counts, as one change;
-        only the first may expect a version. After InDoubt it may be there: look, or file again what expects a version."""
+        BadInput (`bad_paper`) if one breaks a bound. Of several filings of one document in one call the last counts, as one
+        change; only the first may expect a version. After InDoubt it may be there: look, or file again what expects a version."""
 
-    async def paper(self, shelf: str, key: str) -> StoredDocument | None: ...
+    async def document(self, collection: str, key: str) -> StoredDocument | None: ...
 
-    async def those(self, shelf: str, keys: Sequence[str]) -> dict[str, StoredDocument]:
+    async def those(self, collection: str, keys: Sequence[str]) -> dict[str, StoredDocument]:
         """Those that are there."""
 
-    async def papers(
-        self, shelf: str, *, after: str | None = None, until: str | None = None, limit: int, is_backwards: bool = False
+    async def documents(
+        self,
+        collection: str,
+        *,
+        after: str | None = None,
+        until: str | None = None,
+        limit: int,
+        is_backwards: bool = False,
     ) -> list[StoredDocument]:
         """In the order of keys, beginning behind `after` and up to `until`; both are left out. Backwards, from the end down,
         `after` is the upper bound and `until` the lower one. None: from one end to the other."""
 
-    async def count_papers(self, shelf: str) -> int: ...
+    async def count_documents(self, collection: str) -> int: ...
 
-    async def shelves(self, prefix: str) -> list[str]:
-        """The names of all shelves with a paper whose names begin so, in order."""
+    async def collections(self, prefix: str) -> list[str]:
+        """The names of all collections with a document whose names begin so, in order."""
 
-    async def clear_shelf(self, shelf: str, *, until: str | None = None, limit: int) -> int:
-        """Take away papers with the lowest keys, below `until` or all. How many went; fewer than `limit`: that was all."""
+    async def clear_collection(self, collection: str, *, until: str | None = None, limit: int) -> int:
+        """Take away documents with the lowest keys, below `until` or all. How many went; fewer than `limit`: that was all."""
 
 
 # ---- known chats ----
@@ -142,39 +148,39 @@ class ContactStore(Protocol):
         """How many chats first wrote since then, by campaign; under "" those that came by none."""
 
 
-# What holds for papers on every store: what may be filed, what several filings of one paper come to, and when one is
+# What holds for documents on every store: what may be filed, what several filings of one document come to, and when one is
 # refused.
 
 
-Name = tuple[str, str]  # shelf, key
+Name = tuple[str, str]  # collection, key
 
 
 class DocumentChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What one commit does to one paper. `body` None takes it away."""
+    """What one commit does to one document. `body` None takes it away."""
 
-    shelf: str
+    collection: str
     key: str
     body: str | None
     expected: int | None
 
     @property
     def name(self) -> Name:
-        return self.shelf, self.key
+        return self.collection, self.key
 
 
 def changes_of(filings: Sequence[Filing]) -> list[DocumentChange]:
-    """One for each paper, in the order in which they were first named. Raises BadInput for what no store would keep."""
+    """One for each document, in the order in which they were first named. Raises BadInput for what no store would keep."""
     if len(filings) > FILINGS_MAX:
         raise _bad(f"{len(filings)} papers are too many for one commit: {FILINGS_MAX} at most.")
     changes: dict[Name, DocumentChange] = {}
     size_bytes = 0
     for filing in filings:
         size_bytes += _checked_bytes(filing)
-        before = changes.get((filing.shelf, filing.key))
+        before = changes.get((filing.collection, filing.key))
         if before is not None and filing.version is not None:
-            raise _bad(f"Of several filings of {filing.shelf}/{filing.key} only the first may expect a version.")
-        changes[filing.shelf, filing.key] = DocumentChange(
-            shelf=filing.shelf,
+            raise _bad(f"Of several filings of {filing.collection}/{filing.key} only the first may expect a version.")
+        changes[filing.collection, filing.key] = DocumentChange(
+            collection=filing.collection,
             key=filing.key,
             body=filing.body,
             expected=filing.version if before is None else before.expected,
@@ -185,7 +191,7 @@ def changes_of(filings: Sequence[Filing]) -> list[DocumentChange]:
 
 
 def check_expected(changes: Sequence[DocumentChange], versions: Mapping[Name, int]) -> None:
-    """Raises Conflict if one of the papers is not as it was expected to be. One that has no version is not there."""
+    """Raises Conflict if one of the documents is not as it was expected to be. One that has no version is not there."""
     for change in changes:
         if change.expected is not None and change.expected != versions.get(change.name, 0):
             raise changed(change.name)
@@ -200,7 +206,7 @@ def changed(name: Name) -> Conflict:
 
 def _checked_bytes(filing: Filing) -> int:
     """How large it is, if it can be kept."""
-    for word, chars_max in ((filing.shelf, SHELF_CHARS_MAX), (filing.key, KEY_CHARS_MAX)):
+    for word, chars_max in ((filing.collection, COLLECTION_CHARS_MAX), (filing.key, KEY_CHARS_MAX)):
         if not 0 < len(word) <= chars_max or not (word.isascii() and word.isprintable()):
             raise _bad(f"{word[:50]!r} cannot name a paper: 1 to {chars_max} printable ASCII characters can.")
     if filing.body is None:
@@ -210,9 +216,9 @@ def _checked_bytes(filing: Filing) -> int:
     except UnicodeEncodeError:
         size_bytes = -1
     if size_bytes < 0 or "\0" in filing.body:
-        raise _bad(f"{filing.shelf}/{filing.key} is no JSON: it holds characters that no text can hold.")
+        raise _bad(f"{filing.collection}/{filing.key} is no JSON: it holds characters that no text can hold.")
     if size_bytes > BODY_BYTES_MAX:
-        raise _bad(f"{filing.shelf}/{filing.key} is larger than {BODY_BYTES_MAX} bytes.")
+        raise _bad(f"{filing.collection}/{filing.key} is larger than {BODY_BYTES_MAX} bytes.")
     return size_bytes
 
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from peik.cli.client import Document
-from peik.cli.command import Visit
+from peik.cli.command import CommandContext
 from peik.cli.filters import Yes
 
 if TYPE_CHECKING:
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def forget(
-    visit: Visit,
+    context: CommandContext,
     user: Annotated[
         str | None, typer.Option("--user", help="The Telegram user id: the number of the private chat.")
     ] = None,
@@ -30,15 +30,15 @@ def forget(
     from peik.erasure.api import FORGET_S, ErasureApi
 
     wanted: Document = {"user_id": user, "name": name, "bot_id": bot}
-    with visit.waiting("Looking through everything"):
-        found = visit.client.document(ErasureApi.forget, body={**wanted, "dry_run": True}, timeout_s=FORGET_S)
+    with context.waiting("Looking through everything"):
+        found = context.client.document(ErasureApi.forget, body={**wanted, "dry_run": True}, timeout_s=FORGET_S)
     if dry_run:
-        visit.show(found, lambda: _drawn(found))
+        context.show(found, lambda: _drawn(found))
         return
-    visit.confirm(f"Remove or blank {found['count']} records of this person for good?", is_sure=yes)
-    with visit.waiting("Forgetting"):
-        done = visit.client.document(ErasureApi.forget, body=wanted, timeout_s=FORGET_S)
-    visit.show(done, lambda: _drawn(done))
+    context.confirm(f"Remove or blank {found['count']} records of this person for good?", is_sure=yes)
+    with context.waiting("Forgetting"):
+        done = context.client.document(ErasureApi.forget, body=wanted, timeout_s=FORGET_S)
+    context.show(done, lambda: _drawn(done))
 
 
 def _drawn(page: Document) -> "RenderableType":

@@ -366,42 +366,42 @@ def _names_person(person: ErasedPerson, view: LetterView) -> bool:
     return names(person, view.params, view.result, view.history, view.failed_reason, labels)
 
 
-# Papers that name a person who is forgotten, but for those whose owners forget by themselves: of the audit log,
-# alerts, errors. What was done stays on paper; whom it was about does not.
+# Documents that name a person who is forgotten, but for those whose owners forget by themselves: of the audit log,
+# alerts, errors. What was done stays on document; whom it was about does not.
 
 
 DOCUMENTS_PAGE = 500
-SHELF = "forgetting"  # the acts themselves
+COLLECTION = "forgetting"  # the acts themselves
 # Names and figures of Peik itself, and texts that people wrote for everybody.
-NOT_ABOUT_PEOPLE = frozenset({SHELF, "admins", "backups", "sign_ins", "templates"})
+NOT_ABOUT_PEOPLE = frozenset({COLLECTION, "admins", "backups", "sign_ins", "templates"})
 
 
-class PapersPart:
+class DocumentsPart:
     """The port `ErasurePart`."""
 
-    def __init__(self, papers: DocumentStore, *, owned: Sequence[str]) -> None:
-        """`owned`: how the names of shelves begin that somebody else looks through."""
-        self._papers = papers
+    def __init__(self, documents: DocumentStore, *, owned: Sequence[str]) -> None:
+        """`owned`: how the names of collections begin that somebody else looks through."""
+        self._documents = documents
         self._owned = tuple(owned)
 
     async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         found = ErasedCounts()
-        for shelf in await self._papers.shelves(""):
-            if shelf not in NOT_ABOUT_PEOPLE and not shelf.startswith(self._owned):
-                found += await self._shelf(shelf, person, is_dry=is_dry)
+        for collection in await self._documents.collections(""):
+            if collection not in NOT_ABOUT_PEOPLE and not collection.startswith(self._owned):
+                found += await self._collection(collection, person, is_dry=is_dry)
         return {"papers": found}
 
-    async def _shelf(self, shelf: str, person: ErasedPerson, *, is_dry: bool) -> ErasedCounts:
+    async def _collection(self, collection: str, person: ErasedPerson, *, is_dry: bool) -> ErasedCounts:
         found, after = ErasedCounts(), None
-        while page := await self._papers.papers(shelf, after=after, limit=DOCUMENTS_PAGE):
+        while page := await self._documents.documents(collection, after=after, limit=DOCUMENTS_PAGE):
             after = page[-1].key
-            for paper in page:
-                filing = _filing(person, paper)
+            for document in page:
+                filing = _filing(person, document)
                 if filing is None:
                     continue
                 try:
                     if not is_dry:
-                        await self._papers.file([filing])
+                        await self._documents.file([filing])
                 except Conflict:
                     found += ErasedCounts(left=1)  # somebody changed it just now: the next look sees
                 else:
@@ -409,9 +409,13 @@ class PapersPart:
         return found
 
 
-def _filing(person: ErasedPerson, paper: StoredDocument) -> Filing | None:
-    """A paper that is about the person has them in its key, and goes."""
-    if names(person, paper.key):
-        return Filing(shelf=paper.shelf, key=paper.key, body=None, version=paper.version)
-    left = reworded(person, paper.body)
-    return None if left == paper.body else Filing(shelf=paper.shelf, key=paper.key, body=left, version=paper.version)
+def _filing(person: ErasedPerson, document: StoredDocument) -> Filing | None:
+    """A document that is about the person has them in its key, and goes."""
+    if names(person, document.key):
+        return Filing(collection=document.collection, key=document.key, body=None, version=document.version)
+    left = reworded(person, document.body)
+    return (
+        None
+        if left == document.body
+        else Filing(collection=document.collection, key=document.key, body=left, version=document.version)
+    )

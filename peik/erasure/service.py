@@ -15,12 +15,12 @@ from peik.clock import Clock
 from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.core.events import Events, StoreFailed, Surprise
 from peik.erasure.model import ErasedCounts, ErasedPerson, Found, added, is_clean, is_over
-from peik.erasure.parts import SHELF
+from peik.erasure.parts import COLLECTION
 from peik.erasure.store import ErasurePart, Forgetting
 from peik.errors import BadInput, Conflict, NotFound, Unavailable, described
 from peik.wakeup import Wakeup
 
-# Acts of forgetting, on paper. An act is filed before its work begins, so that whoever starts next can end it; once
+# Acts of forgetting, on document. An act is filed before its work begins, so that whoever starts next can end it; once
 # it is over it says what was done and no longer to whom.
 
 
@@ -52,9 +52,9 @@ class Act(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Acts:
-    def __init__(self, papers: DocumentStore, *, secret: Callable[[str, str], Awaitable[str]]) -> None:
+    def __init__(self, documents: DocumentStore, *, secret: Callable[[str, str], Awaitable[str]]) -> None:
         """`secret`: what the store keeps under a name, or keeps from now on."""
-        self._papers = papers
+        self._documents = documents
         self._secret = secret
 
     async def mark_of(self, user_id: int) -> str:
@@ -100,21 +100,21 @@ class Acts:
         """The oldest first."""
         found: list[Act] = []
         after: str | None = None
-        while page := await self._papers.papers(SHELF, after=after, limit=PAGE):
+        while page := await self._documents.documents(COLLECTION, after=after, limit=PAGE):
             after = page[-1].key
-            found += [_read(paper) for paper in page]
+            found += [_read(document) for document in page]
         return found
 
     async def sweep(self, *, before_ms: int) -> None:
         """Acts that were over before then are of no use to anybody."""
         old = [act for act in await self.all() if act.ended_at_ms is not None and act.ended_at_ms < before_ms]
         if old:
-            await self._papers.file([Filing(shelf=SHELF, key=act.id, body=None) for act in old])
+            await self._documents.file([Filing(collection=COLLECTION, key=act.id, body=None) for act in old])
 
     async def _file(self, act: Act, *, version: int | None) -> None:
         body = msgspec.json.encode(act).decode()
         try:
-            await self._papers.file([Filing(shelf=SHELF, key=act.id, body=body, version=version)])
+            await self._documents.file([Filing(collection=COLLECTION, key=act.id, body=body, version=version)])
         except Conflict:
             raise AssertionError(f"two acts have the id {act.id}") from None
 
@@ -124,8 +124,8 @@ def _done(found: Found) -> Found:
     return {place: msgspec.structs.replace(gone, left=0) for place, gone in found.items()}
 
 
-def _read(paper: StoredDocument) -> Act:
-    return msgspec.json.decode(paper.body, type=Act)
+def _read(document: StoredDocument) -> Act:
+    return msgspec.json.decode(document.body, type=Act)
 
 
 PASSES_MAX = 5

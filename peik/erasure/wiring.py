@@ -15,7 +15,15 @@ from peik.backups.wiring import backups_folder
 from peik.broadcasts import repository as broadcasts
 from peik.clock import Clock
 from peik.core.events import Events
-from peik.erasure.parts import ArchivePart, ArrivalsPart, FileCachePart, JobsPart, LettersPart, PapersPart, TracesPart
+from peik.erasure.parts import (
+    ArchivePart,
+    ArrivalsPart,
+    DocumentsPart,
+    FileCachePart,
+    JobsPart,
+    LettersPart,
+    TracesPart,
+)
 from peik.erasure.service import Acts, Eraser, PeopleLookup, StillHeld
 from peik.erasure.store import ErasurePart
 from peik.monitoring.log_file import LogFilesPart
@@ -43,10 +51,10 @@ def eraser_of(
     reread = reread or _nobody_sends
     whole = store.forgetting
     of_all: dict[str, ErasurePart] = {
-        "notifications": notifications.NotificationsPart(store.papers),
-        "broadcasts": broadcasts.LedgersPart(store.papers),
+        "notifications": notifications.NotificationsPart(store.documents),
+        "broadcasts": broadcasts.LedgersPart(store.documents),
         "jobs": JobsPart(store.jobs, whole, clock=clock),
-        "papers": PapersPart(store.papers, owned=(*notifications.SHELVES, *broadcasts.SHELVES)),
+        "papers": DocumentsPart(store.documents, owned=(*notifications.COLLECTIONS, *broadcasts.COLLECTIONS)),
     }
     if archive is not None:
         of_all["archive"] = ArchivePart(archive)
@@ -55,7 +63,7 @@ def eraser_of(
     if config.log_file is not None:
         of_all["log files"] = LogFilesPart(config.log_file, files_kept=config.log_files)
     return Eraser(
-        acts=Acts(store.papers, secret=store.secret),
+        acts=Acts(store.documents, secret=store.secret),
         of_bots=(
             LettersPart(store, whole, clock=clock, cancel=letters.cancel, cancel_all=letters.cancel_all),
             ArrivalsPart(store.inbox, whole, clock=clock),
@@ -63,7 +71,8 @@ def eraser_of(
         ),
         of_all=of_all,
         people=PeopleLookup(
-            names_of=partial(notifications.names_of, store.papers), chat_of=partial(notifications.chat_of, store.papers)
+            names_of=partial(notifications.names_of, store.documents),
+            chat_of=partial(notifications.chat_of, store.documents),
         ),
         store=whole,
         backups=partial(_held, config),

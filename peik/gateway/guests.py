@@ -7,14 +7,14 @@ the dashboard, the command line) makes it the owner's.
 from peik.clock import Clock
 from peik.core.documents import DocumentStore, Filing
 
-SHELF = "guests"
+COLLECTION = "guests"
 FRESH_S = 60.0
 KNOWN_MAX = 10_000
 
 
 class Guests:
-    def __init__(self, papers: DocumentStore, clock: Clock) -> None:
-        self._papers = papers
+    def __init__(self, documents: DocumentStore, clock: Clock) -> None:
+        self._documents = documents
         self._clock = clock
         self._known: dict[int, tuple[float, bool]] = {}
 
@@ -23,16 +23,16 @@ class Guests:
         at, is_guest = self._known.get(bot_id, (float("-inf"), True))
         if self._clock.mono() - at < FRESH_S:
             return is_guest
-        is_guest = await self._papers.paper(SHELF, str(bot_id)) is not None
+        is_guest = await self._documents.document(COLLECTION, str(bot_id)) is not None
         self._know(bot_id, is_guest=is_guest)
         return is_guest
 
     async def add(self, bot_id: int) -> None:
-        await self._papers.file([Filing(shelf=SHELF, key=str(bot_id), body="{}")])
+        await self._documents.file([Filing(collection=COLLECTION, key=str(bot_id), body="{}")])
         self._know(bot_id, is_guest=True)
 
     async def remove(self, bot_id: int) -> None:
-        await self._papers.file([Filing(shelf=SHELF, key=str(bot_id), body=None)])
+        await self._documents.file([Filing(collection=COLLECTION, key=str(bot_id), body=None)])
         self._know(bot_id, is_guest=False)
 
     def _know(self, bot_id: int, *, is_guest: bool) -> None:

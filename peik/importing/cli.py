@@ -6,7 +6,7 @@ import typer
 
 from peik.cli.arguments import moment, pair
 from peik.cli.client import Document
-from peik.cli.command import Exit, Visit, asks
+from peik.cli.command import CommandContext, Exit, asks
 from peik.cli.filters import Yes
 from peik.errors import BadInput, NotFound, Problem
 from peik.storage.cli import address
@@ -33,7 +33,7 @@ def register(app: typer.Typer, panel: str) -> None:
 
 
 def bring_over(
-    visit: Visit,
+    context: CommandContext,
     source: Annotated[
         str,
         typer.Argument(
@@ -96,26 +96,26 @@ def bring_over(
     from peik.importing.sources import source_of
     from peik.importing.transfer import look
 
-    wanted = _wanted(table, people, mapped, pending, since, last_update, only, name, bot or _only_token(visit))
+    wanted = _wanted(table, people, mapped, pending, since, last_update, only, name, bot or _only_token(context))
     read = source_of(address(source))
     try:
-        with visit.waiting("Reading"):
+        with context.waiting("Reading"):
             plan = look(read, wanted)
         if not plan.parts and plan.last_update_id is None:
             raise BadInput(code="nothing_found", detail=_nothing(plan))
         if dry_run:
-            visit.show(_document(plan, [], is_dry=True), lambda: _drawn(plan, is_done=False))
+            context.show(_document(plan, [], is_dry=True), lambda: _drawn(plan, is_done=False))
             return
-        bot_id = _bot_id(visit, bot)
-        if not (yes or visit.is_json):
+        bot_id = _bot_id(context, bot)
+        if not (yes or context.is_json):
             _print(plan)
-        visit.confirm(f"Bring this to bot {bot_id} at {visit.client.place}?", is_sure=yes)
-        told = _bring(visit, read, plan, wanted, bot_id)
+        context.confirm(f"Bring this to bot {bot_id} at {context.client.place}?", is_sure=yes)
+        told = _bring(context, read, plan, wanted, bot_id)
     finally:
         read.close()
-    visit.show(_document(plan, told, is_dry=False), lambda: _drawn(plan, is_done=True))
+    context.show(_document(plan, told, is_dry=False), lambda: _drawn(plan, is_done=True))
     for sentence in told:
-        visit.note(sentence)
+        context.note(sentence)
     if any(part.troubled for part in plan.parts):
         raise typer.Exit(Exit.PROBLEM)
 
@@ -158,9 +158,9 @@ def _wanted(
     )
 
 
-def _only_token(visit: Visit) -> str | None:
+def _only_token(context: CommandContext) -> str | None:
     """The bot of the settings, if there is one."""
-    tokens = visit.config.tokens()
+    tokens = context.config.tokens()
     return tokens[0].partition(":")[0] if len(tokens) == 1 else None
 
 
@@ -169,11 +169,11 @@ def _nothing(plan: "ImportPlan") -> str:
     return f"There is nothing in {plan.name} that Peik can bring over.{found}"
 
 
-def _bot_id(visit: Visit, asked: str | None) -> str:
+def _bot_id(context: CommandContext, asked: str | None) -> str:
     """The bot that is meant. In a store that is new, the bots of the settings are added as `peik serve` would."""
     from peik.outbox.api import BotApi
 
-    client, config = visit.client, visit.config
+    client, config = context.client, context.config
     known = _bots(client.document(BotApi.list_bots))
     if not known and not client.is_running:
         for token in config.tokens():
@@ -196,18 +196,20 @@ def _bots(page: Document) -> list[str]:
     return [str(bot["bot_id"]) for bot in found]
 
 
-def _bring(visit: Visit, read: "ImportSource", plan: "ImportPlan", wanted: "ImportWanted", bot_id: str) -> list[str]:
+def _bring(
+    context: CommandContext, read: "ImportSource", plan: "ImportPlan", wanted: "ImportWanted", bot_id: str
+) -> list[str]:
     from peik.importing.transfer import ImportTarget, bring
 
     total = sum(part.ready for part in plan.parts)
     try:
-        with visit.progress("Bringing", total, is_bytes=False) as advance:
-            return bring(read, plan, wanted, ImportTarget(visit.client, bot_id), advance)
+        with context.progress("Bringing", total, is_bytes=False) as advance:
+            return bring(read, plan, wanted, ImportTarget(context.client, bot_id), advance)
     except KeyboardInterrupt:
-        visit.note("What was brought stays. Start again to go on; nothing is doubled.")
+        context.note("What was brought stays. Start again to go on; nothing is doubled.")
         raise typer.Exit(Exit.INTERRUPTED) from None
     except Problem:
-        visit.note("What was brought stays. Start again to go on; nothing is doubled.")
+        context.note("What was brought stays. Start again to go on; nothing is doubled.")
         raise
 
 

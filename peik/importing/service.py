@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from peik.settings.config import Config
     from peik.storage.open import AnyStore
 
-SHELF = "imports"
+COLLECTION = "imports"
 NOTES_MAX = 1000  # of one bot: each is a table of a file
 
 
@@ -37,9 +37,9 @@ class ImportService:
     """`server`: whose numbering a bot's updates have, as its source will say."""
 
     def __init__(
-        self, *, papers: DocumentStore, contacts: ContactStore, inbox: InboxStore, clock: Clock, server: str
+        self, *, documents: DocumentStore, contacts: ContactStore, inbox: InboxStore, clock: Clock, server: str
     ) -> None:
-        self._papers = papers
+        self._documents = documents
         self._contacts = contacts
         self._inbox = inbox
         self._clock = clock
@@ -81,18 +81,21 @@ class ImportService:
         await self._inbox.take_in(bot_id, [], at_ms=at_ms, last_update_id=last_update_id)
 
     async def notes(self, bot_id: int) -> list[ImportNote]:
-        papers = await self._papers.papers(f"{SHELF}:{bot_id}", limit=NOTES_MAX)
-        return [msgspec.json.decode(paper.body, type=ImportNote) for paper in papers]
+        documents = await self._documents.documents(f"{COLLECTION}:{bot_id}", limit=NOTES_MAX)
+        return [msgspec.json.decode(document.body, type=ImportNote) for document in documents]
 
     async def keep_note(self, note: ImportNote) -> None:
-        shelf, key = f"{SHELF}:{note.bot_id}", _key(note)
-        if await self._papers.paper(shelf, key) is None and await self._papers.count_papers(shelf) >= NOTES_MAX:
+        collection, key = f"{COLLECTION}:{note.bot_id}", _key(note)
+        if (
+            await self._documents.document(collection, key) is None
+            and await self._documents.count_documents(collection) >= NOTES_MAX
+        ):
             raise BadInput(code="too_many_imports", detail=f"Peik keeps notes of {NOTES_MAX} imports of a bot.")
-        await self._papers.file([Filing(shelf=shelf, key=key, body=msgspec.json.encode(note).decode())])
+        await self._documents.file([Filing(collection=collection, key=key, body=msgspec.json.encode(note).decode())])
 
 
 def _key(note: ImportNote) -> str:
-    """Names of files and tables are of any script; keys of papers are not."""
+    """Names of files and tables are of any script; keys of documents are not."""
     return hashlib.sha256(f"{note.name}\0{note.table}".encode()).hexdigest()
 
 
@@ -103,7 +106,7 @@ def import_service_of(config: "Config", store: "AnyStore", *, clock: Clock) -> I
     from peik.inbox.wiring import numbering_of  # with the engines of the inbox: who asks over HTTP needs none
 
     return ImportService(
-        papers=store.papers,
+        documents=store.documents,
         contacts=store.contacts,
         inbox=store.inbox,
         clock=clock,

@@ -10,7 +10,7 @@ import typer
 
 from peik.cli.arguments import moment, secret, unshielded
 from peik.cli.client import Document, Filters, page_of, some
-from peik.cli.command import Exit, Visit, asks
+from peik.cli.command import CommandContext, Exit, asks
 from peik.cli.filters import PAGE, Bot, Cursor, Limit, Yes, count_pages, counted, is_confirmed, refuse_both
 from peik.contacts.cli import only_bot
 from peik.core.letter import State
@@ -114,7 +114,7 @@ InState = Annotated[
 
 @asks(app, "list")
 def show_all(
-    visit: Visit,
+    context: CommandContext,
     state: InState = None,
     consumer: OfConsumer = None,
     bot: OfBot = None,
@@ -134,12 +134,12 @@ def show_all(
         state=state, consumer=consumer, bot=bot, kind=kind, chat=chat, user=user,
         since=since, until=until, first=first, last=last, text=text,
     )  # fmt: skip
-    _show(visit, wanted, cursor=cursor, limit=limit, empty="There are no such arrivals.")
+    _show(context, wanted, cursor=cursor, limit=limit, empty="There are no such arrivals.")
 
 
 @asks(app)
 def dead(
-    visit: Visit,
+    context: CommandContext,
     consumer: OfConsumer = None,
     bot: OfBot = None,
     kind: OfType = None,
@@ -158,29 +158,35 @@ def dead(
         state=State.FAILED, consumer=consumer, bot=bot, kind=kind, chat=chat, user=user,
         since=since, until=until, first=first, last=last, text=text,
     )  # fmt: skip
-    _show(visit, wanted, cursor=cursor, limit=limit, empty="There are no dead arrivals.", is_dead=True)
+    _show(context, wanted, cursor=cursor, limit=limit, empty="There are no dead arrivals.", is_dead=True)
 
 
-def _page(visit: Visit, wanted: Filters, *, cursor: str | None, limit: int) -> Document:
-    return visit.client.document(_arrivals().list_arrivals, query={**wanted, **page_of(cursor, limit)})
+def _page(context: CommandContext, wanted: Filters, *, cursor: str | None, limit: int) -> Document:
+    return context.client.document(_arrivals().list_arrivals, query={**wanted, **page_of(cursor, limit)})
 
 
 def _show(
-    visit: Visit, wanted: dict[str, str], *, cursor: str | None, limit: int, empty: str, is_dead: bool = False
+    context: CommandContext,
+    wanted: dict[str, str],
+    *,
+    cursor: str | None,
+    limit: int,
+    empty: str,
+    is_dead: bool = False,
 ) -> None:
-    page = _page(visit, wanted, cursor=cursor, limit=limit)
+    page = _page(context, wanted, cursor=cursor, limit=limit)
     found = page["arrivals"]
     assert isinstance(found, list)
-    visit.show(page, lambda: _table(found, empty=empty, is_dead=is_dead))
+    context.show(page, lambda: _table(found, empty=empty, is_dead=is_dead))
     if page["next_cursor"] is not None:
-        visit.note(f"There may be more: --cursor {page['next_cursor']}")
+        context.note(f"There may be more: --cursor {page['next_cursor']}")
 
 
 @asks(app)
-def show(visit: Visit, arrival_id: ArrivalId) -> None:
+def show(context: CommandContext, arrival_id: ArrivalId) -> None:
     """Show an arrival: the update itself, how it stands with each consumer, and every try."""
-    arrival = visit.client.document(_arrivals().get_arrival, arrival_id=arrival_id)
-    visit.show(arrival, lambda: _whole(arrival))
+    arrival = context.client.document(_arrivals().get_arrival, arrival_id=arrival_id)
+    context.show(arrival, lambda: _whole(arrival))
 
 
 # ---- dead ones ----
@@ -190,7 +196,7 @@ _All = Annotated[bool, typer.Option("--all", help="All dead arrivals. Also meant
 
 @asks(app)
 def retry(
-    visit: Visit,
+    context: CommandContext,
     arrival_id: Annotated[str | None, typer.Argument(metavar="ID", help="One dead arrival.")] = None,
     is_all: _All = False,
     consumer: OfConsumer = None,
@@ -213,22 +219,22 @@ def retry(
     if arrival_id is not None:
         if is_all or set(wanted) - {"consumer"}:
             raise typer.BadParameter("Name one arrival, or say which ones by filters; not both.")
-        made = visit.client.document(_arrivals().retry, arrival_id=arrival_id, query=some(consumer=consumer))
-        visit.say(made, f"Arrival {arrival_id} is handed on once more, as arrival {made['id']}.")
+        made = context.client.document(_arrivals().retry, arrival_id=arrival_id, query=some(consumer=consumer))
+        context.say(made, f"Arrival {arrival_id} is handed on once more, as arrival {made['id']}.")
         return
     refuse_both(wanted, is_all=is_all)
-    if not is_confirmed(visit, "Hand {} on once more?", _NOUN, lambda: _count(visit, wanted), is_sure=yes):
-        visit.say({"retried": 0}, "There are no such dead arrivals.")
+    if not is_confirmed(context, "Hand {} on once more?", _NOUN, lambda: _count(context, wanted), is_sure=yes):
+        context.say({"retried": 0}, "There are no such dead arrivals.")
         return
     body: Document = {**wanted, **_numbers(first, last)}
-    with visit.waiting("Handing dead arrivals on once more…"):
-        answer = visit.client.document(_arrivals().retry_dead, body=body, timeout_s=None)
-    visit.say(answer, f"{counted(answer['retried'], _NOUN)} handed on once more.")
+    with context.waiting("Handing dead arrivals on once more…"):
+        answer = context.client.document(_arrivals().retry_dead, body=body, timeout_s=None)
+    context.say(answer, f"{counted(answer['retried'], _NOUN)} handed on once more.")
 
 
 @asks(app)
 def clear(
-    visit: Visit,
+    context: CommandContext,
     is_all: _All = False,
     consumer: OfConsumer = None,
     bot: OfBot = None,
@@ -248,17 +254,17 @@ def clear(
         since=since, until=until, first=first, last=last, text=text,
     )  # fmt: skip
     refuse_both(wanted, is_all=is_all)
-    if not is_confirmed(visit, "Forget {} for good?", _NOUN, lambda: _count(visit, wanted), is_sure=yes):
-        visit.say({"cleared": 0}, "There are no such dead arrivals.")
+    if not is_confirmed(context, "Forget {} for good?", _NOUN, lambda: _count(context, wanted), is_sure=yes):
+        context.say({"cleared": 0}, "There are no such dead arrivals.")
         return
-    with visit.waiting("Clearing dead arrivals away…"):
-        answer = visit.client.document(_arrivals().clear_dead, query=wanted, timeout_s=None)
-    visit.say(answer, f"{counted(answer['cleared'], _NOUN)} cleared away.")
+    with context.waiting("Clearing dead arrivals away…"):
+        answer = context.client.document(_arrivals().clear_dead, query=wanted, timeout_s=None)
+    context.say(answer, f"{counted(answer['cleared'], _NOUN)} cleared away.")
 
 
-def _count(visit: Visit, wanted: dict[str, str]) -> int:
+def _count(context: CommandContext, wanted: dict[str, str]) -> int:
     failed = {**wanted, "state": State.FAILED}
-    return count_pages(lambda cursor: _page(visit, failed, cursor=cursor, limit=PAGE), "arrivals")
+    return count_pages(lambda cursor: _page(context, failed, cursor=cursor, limit=PAGE), "arrivals")
 
 
 def _numbers(first: int | None, last: int | None) -> dict[str, int]:
@@ -272,7 +278,7 @@ def _numbers(first: int | None, last: int | None) -> dict[str, int]:
 
 @asks(app)
 def replay(
-    visit: Visit,
+    context: CommandContext,
     consumer: ForConsumer = "default",
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say how many it would be.")] = False,
     state: InState = None,
@@ -298,19 +304,19 @@ def replay(
     }  # fmt: skip
 
     def replayed(**how: object) -> Document:
-        return visit.client.document(_arrivals().replay, body={**wanted, **how}, timeout_s=None)
+        return context.client.document(_arrivals().replay, body={**wanted, **how}, timeout_s=None)
 
-    with visit.waiting("Counting…"):
+    with context.waiting("Counting…"):
         counted = replayed(dry_run=True)
     count = counted["would_replay"]
     assert isinstance(count, int)
     if dry_run:
-        visit.say(counted, f"{_many(count)} would be handed to {consumer} once more.")
+        context.say(counted, f"{_many(count)} would be handed to {consumer} once more.")
         return
     if count:
-        visit.confirm(f"Hand {_many(count)} to {consumer} once more?", is_sure=yes)
+        context.confirm(f"Hand {_many(count)} to {consumer} once more?", is_sure=yes)
     done, cursor = 0, None
-    with visit.progress("Replaying", count, is_bytes=False) as advance:
+    with context.progress("Replaying", count, is_bytes=False) as advance:
         while count:
             page = replayed(limit=_REPLAY_PAGE, cursor=cursor)
             handed, cursor = page["replayed"], page["next_cursor"]
@@ -319,7 +325,7 @@ def replay(
             advance(handed)
             if cursor is None:
                 break
-    visit.say({"replayed": done}, f"{_many(done)} handed to {consumer} once more.")
+    context.say({"replayed": done}, f"{_many(done)} handed to {consumer} once more.")
 
 
 def _many(count: int) -> str:
@@ -328,7 +334,7 @@ def _many(count: int) -> str:
 
 @asks(app)
 def ack(
-    visit: Visit,
+    context: CommandContext,
     consumer: Annotated[str, typer.Argument(metavar="CONSUMER", help="Who is done with them.")],
     number: Annotated[int | None, typer.Option(metavar="N", help="With everything up to this number.")] = None,
     update_id: Annotated[
@@ -341,21 +347,21 @@ def ack(
         raise typer.BadParameter("Say --number or --update-id.")
     named = {"number": number} if number is not None else {"update_id": update_id}
     body: Document = {"consumer": consumer, **named, **some(bot_id=bot)}
-    answer = visit.client.document(_arrivals().acknowledge, body=body)
-    visit.say(answer, f"{consumer} is done with everything up to number {answer['acknowledged_up_to']}.")
+    answer = context.client.document(_arrivals().acknowledge, body=body)
+    context.say(answer, f"{consumer} is done with everything up to number {answer['acknowledged_up_to']}.")
 
 
 @asks(app)
 def seen(
-    visit: Visit,
+    context: CommandContext,
     chat: Annotated[str, typer.Argument(metavar="CHAT", help="The chat's number.")],
     messages: Annotated[list[str], typer.Argument(metavar="MESSAGE", help="Numbers of messages in it.")],
     bot: Bot = None,
 ) -> None:
     """Note messages that a program has handled itself: they are not handed to the default consumer."""
     noted = [{"chat_id": unshielded(chat), "message_id": message} for message in messages]
-    answer = visit.client.document(_arrivals().seen, body={"messages": noted, **some(bot_id=bot)})
-    visit.say(answer, f"Noted {answer['noted']}; {answer['matched']} of them had arrived already.")
+    answer = context.client.document(_arrivals().seen, body={"messages": noted, **some(bot_id=bot)})
+    context.say(answer, f"Noted {answer['noted']}; {answer['matched']} of them had arrived already.")
 
 
 # ---- arrivals as people look at them: a line in a list, or one with the update and its whole history ----
@@ -488,9 +494,9 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="The consumer's name."
 
 
 @asks(consumers, "list")
-def show_consumers(visit: Visit, bot: Bot = None) -> None:
+def show_consumers(context: CommandContext, bot: Bot = None) -> None:
     """List the consumers, how far each is and what waits for it."""
-    page = visit.client.document(_consumers().list_consumers, query=some(bot_id=bot))
+    page = context.client.document(_consumers().list_consumers, query=some(bot_id=bot))
     found = page["consumers"]
     assert isinstance(found, list)
 
@@ -514,12 +520,12 @@ def show_consumers(visit: Visit, bot: Bot = None) -> None:
         columns = ("bot", "name", "kind", "open", "delayed", "dead", "oldest", "seen", "pushed to")
         return table(columns, rows, right=("open", "delayed", "dead"), empty="Nobody reads updates yet.")
 
-    visit.show(page, draw)
+    context.show(page, draw)
 
 
 @asks(consumers, "set")
 def set_consumer(
-    visit: Visit,
+    context: CommandContext,
     name: Name,
     push_to: Annotated[str | None, typer.Option(metavar="ADDRESS", help="Push its updates there.")] = None,
     no_push: Annotated[bool, typer.Option("--no-push", help="Push nothing: it reads for itself.")] = False,
@@ -540,23 +546,23 @@ def set_consumer(
         wanted["allowed_updates"] = [kind.strip() for kind in types.split(",") if kind.strip()]
     if secret_file is not None:
         wanted["secret"] = secret(None, secret_file, "")
-    bot_id = only_bot(visit, bot)
-    answer = visit.client.document(_consumers().set_consumer, bot_id=bot_id, name=name, body=wanted)
-    visit.say(answer, f"Updates of {name} are pushed." if push_to else f"{name} reads for itself.")
+    bot_id = only_bot(context, bot)
+    answer = context.client.document(_consumers().set_consumer, bot_id=bot_id, name=name, body=wanted)
+    context.say(answer, f"Updates of {name} are pushed." if push_to else f"{name} reads for itself.")
 
 
 @asks(consumers)
-def remove(visit: Visit, name: Name, bot: Bot = None, yes: Yes = False) -> None:
+def remove(context: CommandContext, name: Name, bot: Bot = None, yes: Yes = False) -> None:
     """Forget a consumer and how far it was."""
-    bot_id = only_bot(visit, bot)
-    visit.confirm(f"Forget the consumer {name} and how far it was?", is_sure=yes)
-    visit.client.document(_consumers().remove_consumer, bot_id=bot_id, name=name)
-    visit.say({"bot_id": bot_id, "name": name, "removed": True}, f"The consumer {name} is forgotten.")
+    bot_id = only_bot(context, bot)
+    context.confirm(f"Forget the consumer {name} and how far it was?", is_sure=yes)
+    context.client.document(_consumers().remove_consumer, bot_id=bot_id, name=name)
+    context.say({"bot_id": bot_id, "name": name, "removed": True}, f"The consumer {name} is forgotten.")
 
 
-def inbox(visit: Visit, bot: Bot = None) -> None:
+def inbox(context: CommandContext, bot: Bot = None) -> None:
     """Show where each bot's updates come from, how far they are, and what waits to be read."""
-    page = visit.client.document(_arrivals().get_inbox, query=some(bot_id=bot))
+    page = context.client.document(_arrivals().get_inbox, query=some(bot_id=bot))
     found = page["bots"]
     assert isinstance(found, list)
 
@@ -579,23 +585,23 @@ def inbox(visit: Visit, bot: Bot = None) -> None:
         columns = ("bot", "updates", "asked", "last came", "last id", "expired", "unread", "dead")
         return table(columns, rows, right=columns[4:], empty="No bot yet: peik bots add")
 
-    visit.show(page, draw)
+    context.show(page, draw)
 
 
-def recover(visit: Visit, bot: Bot = None) -> None:
+def recover(context: CommandContext, bot: Bot = None) -> None:
     """Fetch everything that Telegram has kept, once, store it, and say what it was."""
-    bot_ids = [bot] if bot is not None else _all_bots(visit)
+    bot_ids = [bot] if bot is not None else _all_bots(context)
     reports = []
     for bot_id in bot_ids:
-        with visit.waiting(f"Asking Telegram what it has kept for bot {bot_id}…"):
-            reports.append(visit.client.document(_arrivals().recover, bot_id=bot_id, timeout_s=None))
-    visit.show({"bots": reports}, lambda: _reports(reports))
+        with context.waiting(f"Asking Telegram what it has kept for bot {bot_id}…"):
+            reports.append(context.client.document(_arrivals().recover, bot_id=bot_id, timeout_s=None))
+    context.show({"bots": reports}, lambda: _reports(reports))
     if not reports:
         raise typer.Exit(Exit.NOT_FOUND)
 
 
-def _all_bots(visit: Visit) -> list[str]:
-    found = known_bots(visit)["bots"]
+def _all_bots(context: CommandContext) -> list[str]:
+    found = known_bots(context)["bots"]
     assert isinstance(found, list)
     return [str(one["bot_id"]) for one in found]
 

@@ -19,16 +19,16 @@ CLEAN_S = 300.0
 RETRY_S = 2.0
 NEAR_END = 0.8  # of the time that unread arrivals are kept
 WARNED_S_MAX = 86_400.0  # so long people have to act on a warning, however late it came
-SHELF = "unread_warned"
+COLLECTION = "unread_warned"
 KEY = "consumers"
 
 
 class InboxUpkeep:
     def __init__(
-        self, *, store: InboxStore, papers: DocumentStore, clock: Clock, events: Events, retention: ArrivalRetention
+        self, *, store: InboxStore, documents: DocumentStore, clock: Clock, events: Events, retention: ArrivalRetention
     ) -> None:
         self._store = store
-        self._papers = papers
+        self._documents = documents
         self._clock = clock
         self._events = events
         self._retention = retention
@@ -87,15 +87,15 @@ class InboxUpkeep:
 
     async def _known(self) -> dict[int, float]:
         if self._kept is None:
-            paper = await self._papers.paper(SHELF, KEY)
-            self._kept = {} if paper is None else msgspec.json.decode(paper.body, type=dict[int, float])
+            document = await self._documents.document(COLLECTION, KEY)
+            self._kept = {} if document is None else msgspec.json.decode(document.body, type=dict[int, float])
             self._looked_at = self._clock.mono()  # what passed before was not ours
         return self._kept
 
     async def _keep(self, near: dict[int, float]) -> None:
         if near != self._kept:
             body = msgspec.json.encode(near).decode() if near else None
-            await self._papers.file([Filing(shelf=SHELF, key=KEY, body=body)])
+            await self._documents.file([Filing(collection=COLLECTION, key=KEY, body=body)])
         self._near = self._kept = near
         self._looked_at = self._clock.mono()
 

@@ -233,7 +233,7 @@ def _upkeep(context: Context) -> InboxUpkeep:
     )
     return InboxUpkeep(
         store=context.store.inbox,
-        papers=context.store.papers,
+        documents=context.store.documents,
         clock=context.settled,
         events=context.events,
         retention=retention,

@@ -11,7 +11,7 @@ import typer
 
 from peik.cli.arguments import moment, pair, seconds, unshielded
 from peik.cli.client import ANSWER_S, Document, page_of, some
-from peik.cli.command import Exit, Visit, asks
+from peik.cli.command import CommandContext, Exit, asks
 from peik.cli.filters import Cursor, Limit
 from peik.core.letter import State
 from peik.outbox.cli import noted_within, noting_ctrl_c
@@ -35,26 +35,26 @@ LOOK_S = 0.5  # how often it is looked at, if it does not end before
 _NAP_S = 0.05  # at least, between two looks
 
 
-def wait_for_end(visit: Visit, job_id: str, wait_s: float) -> Document:
+def wait_for_end(context: CommandContext, job_id: str, wait_s: float) -> Document:
     """The job once it has ended, or as it stands when the time is over."""
     try:
-        ended = _looked_at(visit, job_id, wait_s)
+        ended = _looked_at(context, job_id, wait_s)
     except KeyboardInterrupt:  # the second one, in the middle of a look
         ended = None
     if ended is None:
-        visit.note(f"Job {job_id} goes on without being waited for.")
+        context.note(f"Job {job_id} goes on without being waited for.")
         raise typer.Exit(Exit.INTERRUPTED)
     return ended
 
 
-def _looked_at(visit: Visit, job_id: str, wait_s: float) -> Document | None:
+def _looked_at(context: CommandContext, job_id: str, wait_s: float) -> Document | None:
     deadline = time.monotonic() + wait_s
-    with noting_ctrl_c() as is_noted, _bar(visit) as draw:
+    with noting_ctrl_c() as is_noted, _bar(context) as draw:
         while True:
             left_s = deadline - time.monotonic()
             look_s = max(min(LOOK_S, left_s), 0.0)
             query = {"wait": f"{look_s:.3f}s"} if look_s else {}
-            job = visit.client.document(_api().get_job, job_id=job_id, query=query, timeout_s=look_s + ANSWER_S)
+            job = context.client.document(_api().get_job, job_id=job_id, query=query, timeout_s=look_s + ANSWER_S)
             if job["ended_at"] is not None or left_s <= 0:
                 return job
             draw(job)
@@ -63,9 +63,9 @@ def _looked_at(visit: Visit, job_id: str, wait_s: float) -> Document | None:
 
 
 @contextlib.contextmanager
-def _bar(visit: Visit) -> Iterator[Callable[[Document], None]]:
+def _bar(context: CommandContext) -> Iterator[Callable[[Document], None]]:
     """A bar that shows how far a job is, in a terminal only. It is drawn at each look and by no thread of its own."""
-    if visit.is_json or not sys.stderr.isatty():
+    if context.is_json or not sys.stderr.isatty():
         yield lambda job: None
         return
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
@@ -136,7 +136,7 @@ def _told(words: str, metavar: str = "ID") -> typer.models.OptionInfo:
 
 @asks(app, "list")
 def show_all(
-    visit: Visit,
+    context: CommandContext,
     kind: Annotated[str | None, typer.Option(metavar="KIND", help="Of this kind.", rich_help_panel=_WHICH)] = None,
     user: Annotated[str | None, typer.Option(metavar="USER", help="Of this user.", rich_help_panel=_WHICH)] = None,
     state: Annotated[State | None, typer.Option(help="In this state.", rich_help_panel=_WHICH)] = None,
@@ -154,12 +154,12 @@ def show_all(
         state=state,
         since=moment(since, "--since", is_past=True),
     )
-    page = visit.client.document(_api().list_jobs, query={**wanted, **page_of(cursor, limit)})
+    page = context.client.document(_api().list_jobs, query={**wanted, **page_of(cursor, limit)})
     found = page["jobs"]
     assert isinstance(found, list)
-    visit.show(page, lambda: _jobs_table(found))
+    context.show(page, lambda: _jobs_table(found))
     if page["next"] is not None:
-        visit.note(f"There may be more: --cursor {page['next']}")
+        context.note(f"There may be more: --cursor {page['next']}")
 
 
 def _jobs_table(jobs: list[Document]) -> "RenderableType":
@@ -189,19 +189,19 @@ def _percent(progress: object) -> str | None:
 
 
 @asks(app)
-def show(visit: Visit, job_id: JobId, wait: Wait = None) -> None:
+def show(context: CommandContext, job_id: JobId, wait: Wait = None) -> None:
     """Show a job: how far it is, its place in the line, and every run so far."""
     wait_s = seconds(wait, "--wait")
     if wait_s is not None:
-        _see_through(visit, job_id, wait_s)
+        _see_through(context, job_id, wait_s)
         return
-    job = visit.client.document(_api().get_job, job_id=job_id)
-    visit.show(job, lambda: _job_page(job))
+    job = context.client.document(_api().get_job, job_id=job_id)
+    context.show(job, lambda: _job_page(job))
 
 
-def _see_through(visit: Visit, job_id: str, wait_s: float) -> None:
-    job = wait_for_end(visit, job_id, wait_s)
-    visit.show(job, lambda: _job_page(job))
+def _see_through(context: CommandContext, job_id: str, wait_s: float) -> None:
+    job = wait_for_end(context, job_id, wait_s)
+    context.show(job, lambda: _job_page(job))
     state = State(str(job["state"]))
     if state is not State.COMPLETED:
         raise typer.Exit(Exit.LETTER_FAILED if state.is_final else Exit.NOT_IN_TIME)
@@ -260,9 +260,9 @@ def _chat(notice: object) -> str | None:
 
 
 @asks(app)
-def stats(visit: Visit) -> None:
+def stats(context: CommandContext) -> None:
     """Count the jobs of each kind in each state."""
-    counted = visit.client.document(_api().get_stats)
+    counted = context.client.document(_api().get_stats)
     kinds = counted["kinds"]
     assert isinstance(kinds, dict)
 
@@ -277,17 +277,17 @@ def stats(visit: Visit) -> None:
         rows = [[kind, *cells(counts)] for kind, counts in kinds.items()]
         return table(("kind", *_COUNTS), rows, right=_COUNTS, empty="There are no jobs, and nobody here does any.")
 
-    visit.show(counted, draw)
+    context.show(counted, draw)
 
 
 @asks(app)
 def used(
-    visit: Visit,
+    context: CommandContext,
     kind: Kind,
     user: Annotated[str, typer.Argument(metavar="USER", help="Left out: nobody in particular.")] = "",
 ) -> None:
     """Show what a user has had of a kind of jobs today, and what the day allows."""
-    found = visit.client.document(_api().get_used, query={"kind": kind, "user": unshielded(user)})
+    found = context.client.document(_api().get_used, query={"kind": kind, "user": unshielded(user)})
 
     def draw() -> "RenderableType":
         from peik.cli.output import facts
@@ -299,15 +299,15 @@ def used(
         named = [("kind", found["kind"]), ("user", found["user"])]
         return facts([*named, ("jobs today (UTC)", of("jobs")), ("bytes today", of("bytes"))])
 
-    visit.show(found, draw)
+    context.show(found, draw)
 
 
 @asks(app)
-def hosts(visit: Visit) -> None:
+def hosts(context: CommandContext) -> None:
     """List the outside hosts that jobs of the Peik that is asked talk to, and which are left alone for a while."""
     from peik.jobs.api import HostApi
 
-    page = visit.client.document(HostApi.list_hosts)
+    page = context.client.document(HostApi.list_hosts)
     found = page["hosts"]
     assert isinstance(found, list)
 
@@ -327,8 +327,8 @@ def hosts(visit: Visit) -> None:
         columns = ("host", "state", "since", "tried in", "why")
         return table(columns, rows, empty="No job of this node has talked to an outside host yet.")
 
-    visit.show(page, draw)
-    visit.note(f"As node {page['node']} has met them.")
+    context.show(page, draw)
+    context.note(f"As node {page['node']} has met them.")
 
 
 # ---- doing ----
@@ -336,7 +336,7 @@ def hosts(visit: Visit) -> None:
 
 @asks(app)
 def queue(
-    visit: Visit,
+    context: CommandContext,
     kind: Kind,
     param: Annotated[
         list[str] | None, typer.Option(metavar="NAME=VALUE", help="A parameter of the job, as text; again for more.")
@@ -385,13 +385,13 @@ def queue(
         "notice": _notice(chat, bot_id=bot, thread_id=thread, reply_to=reply_to, language=language, label=label),
     }
     job: Document = {"kind": kind, **{name: value for name, value in given.items() if value is not None}}
-    queued = visit.client.document(_api().queue, body=job)
+    queued = context.client.document(_api().queue, body=job)
     if wait_s is not None:
-        _see_through(visit, str(queued["id"]), wait_s)
+        _see_through(context, str(queued["id"]), wait_s)
         return
-    visit.say(queued, f"Queued as job {queued['id']}, {queued['state']}.")
-    if not visit.client.is_running:
-        visit.note("No Peik is running: it is done when a process that knows its kind is started.")
+    context.say(queued, f"Queued as job {queued['id']}, {queued['state']}.")
+    if not context.client.is_running:
+        context.note("No Peik is running: it is done when a process that knows its kind is started.")
 
 
 def _object(text: str | None, option: str) -> Document:
@@ -416,14 +416,14 @@ def _notice(chat: str | None, **more: str | None) -> Document | None:
 
 
 @asks(app)
-def cancel(visit: Visit, job_id: JobId) -> None:
+def cancel(context: CommandContext, job_id: JobId) -> None:
     """Cancel a job. One that runs is told to end, and ends soon after."""
-    job = visit.client.document(_api().cancel, job_id=job_id)
-    visit.say(job, f"Job {job_id} {standing(job)}.")
+    job = context.client.document(_api().cancel, job_id=job_id)
+    context.say(job, f"Job {job_id} {standing(job)}.")
 
 
 @asks(app)
-def retry(visit: Visit, job_id: JobId) -> None:
+def retry(context: CommandContext, job_id: JobId) -> None:
     """Run a failed or cancelled job again, with all of its attempts."""
-    job = visit.client.document(_api().retry, job_id=job_id)
-    visit.say(job, f"Job {job_id} is queued again, at the end of its line.")
+    job = context.client.document(_api().retry, job_id=job_id)
+    context.say(job, f"Job {job_id} is queued again, at the end of its line.")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import msgspec
 import typer
 
-from peik.cli.command import Exit, Visit, exit_of, tell
+from peik.cli.command import CommandContext, Exit, exit_of, tell
 
 if TYPE_CHECKING:
     from peik.load.place import LoadPlace
@@ -89,11 +89,11 @@ def load(
 ) -> None:
     """Load Peik and count: latencies from the moment each piece was due, what was lost or doubled, whether memory grows.
     Starts a Peik and a simulated Telegram of its own, unless --url names one. docs/load.md says how to read it."""
-    visit = Visit({}, is_json=as_json, may_create=False)
+    context = CommandContext({}, is_json=as_json, may_create=False)
     shown = "" if url is None else key or _key(url, key_file)
     span_s, step_s = _read(span, "--for", _span), _read(step, "--step", _span)
     if real:
-        _real(visit, url, shown, chat=chat, bot=bot, letters=letters, span_s=span_s, is_sure=yes, report=report)
+        _real(context, url, shown, chat=chat, bot=bot, letters=letters, span_s=span_s, is_sure=yes, report=report)
         return
     if (url is None) != (sim is None):
         raise typer.BadParameter("A running Peik is named by both, --url and --sim.", param_hint="--url, --sim")
@@ -101,13 +101,13 @@ def load(
         raise typer.BadParameter("A running Peik has its own store.", param_hint="--store")
     where = LoadWanted(url=url, key=shown, sim=sim, store=store, seed=seed, is_unpaced=find_limit)
     if find_limit:
-        found = _told(visit, _searched(visit, where, step_s=step_s, bots=bots, chats=chats))
-        _show_limit(visit, found, write)
+        found = _told(context, _searched(context, where, step_s=step_s, bots=bots, chats=chats))
+        _show_limit(context, found, write)
         raise typer.Exit(Exit.PROBLEM if found.broken or not found.letters_per_s else Exit.SUCCESS)
     if write is not None:
         raise typer.BadParameter("Only --find-limit finds a figure to keep.", param_hint="--write")
     work = _work(letters, updates, profile, span_s=span_s, bots=bots, chats=chats)
-    _show(visit, _told(visit, _loaded(visit, where, work)), report)
+    _show(context, _told(context, _loaded(context, where, work)), report)
 
 
 # ---- what is asked for ----
@@ -158,30 +158,30 @@ def _key(url: str, key_file: Path | None) -> str:
 
 
 @contextlib.asynccontextmanager
-async def _place(visit: Visit, where: LoadWanted, bots: int) -> "AsyncIterator[LoadPlace]":
+async def _place(context: CommandContext, where: LoadWanted, bots: int) -> "AsyncIterator[LoadPlace]":
     from peik.load.place import own_place, running_place
 
     if where.url is not None and where.sim is not None:
-        async with running_place(where.url, key=where.key, sim=where.sim, bots=bots, note=visit.note) as place:
+        async with running_place(where.url, key=where.key, sim=where.sim, bots=bots, note=context.note) as place:
             yield place
     else:
         async with own_place(bots=bots, store=where.store, is_unpaced=where.is_unpaced, seed=where.seed) as place:
             yield place
 
 
-async def _loaded(visit: Visit, where: LoadWanted, work: "LoadWork") -> "Result":
+async def _loaded(context: CommandContext, where: LoadWanted, work: "LoadWork") -> "Result":
     from peik.load.run import run
 
-    async with _place(visit, where, work.bots) as place:
-        with visit.progress("Letters", work.sends, is_bytes=False) as grow:
+    async with _place(context, where, work.bots) as place:
+        with context.progress("Letters", work.sends, is_bytes=False) as grow:
             return await run(place, work, seed=where.seed, grow=grow)
 
 
-async def _searched(visit: Visit, where: LoadWanted, *, step_s: float, bots: int, chats: int) -> "Limit":
+async def _searched(context: CommandContext, where: LoadWanted, *, step_s: float, bots: int, chats: int) -> "Limit":
     from peik.load.run import find_limit, run
 
-    async with _place(visit, where, bots) as place:
-        with visit.watching("Starting") as say:
+    async with _place(context, where, bots) as place:
+        with context.watching("Starting") as say:
 
             async def one_step(work: "LoadWork") -> "Result":
                 say(f"{work.letters_per_s + work.updates_per_s:.0f} letters a second")
@@ -191,7 +191,7 @@ async def _searched(visit: Visit, where: LoadWanted, *, step_s: float, bots: int
 
 
 def _real(
-    visit: Visit,
+    context: CommandContext,
     url: str | None,
     key: str,
     *,
@@ -213,15 +213,15 @@ def _real(
         raise typer.BadParameter(words, param_hint="--letters")
     count = max(1, round(per_s * span_s))
     question = f"This sends {count} real messages to chat {chat} through {url}, by a bot that Telegram may limit for it. Go on?"
-    visit.confirm(question, is_sure=is_sure)
-    visit.note(f"{count} real messages to chat {chat}, {per_s:g} a second.")
+    context.confirm(question, is_sure=is_sure)
+    context.note(f"{count} real messages to chat {chat}, {per_s:g} a second.")
     target: int | str = int(chat) if chat.lstrip("-").isdecimal() else chat
-    with visit.waiting("Sending to the real Telegram"):
-        result = _told(visit, run_real(url, key=key, chat=target, bot_id=bot, per_s=per_s, for_s=span_s))
-    _show(visit, result, report)
+    with context.waiting("Sending to the real Telegram"):
+        result = _told(context, run_real(url, key=key, chat=target, bot_id=bot, per_s=per_s, for_s=span_s))
+    _show(context, result, report)
 
 
-def _told(visit: Visit, work: Coroutine[Any, Any, T]) -> T:
+def _told(context: CommandContext, work: Coroutine[Any, Any, T]) -> T:
     """What it gives. A problem is told as those of other commands are, and a signal leaves no process behind."""
     import asyncio
 
@@ -239,7 +239,7 @@ def _told(visit: Visit, work: Coroutine[Any, Any, T]) -> T:
     try:
         return uvloop.run(until_signal())
     except (Problem, StartError) as problem:
-        tell(problem, is_json=visit.is_json)
+        tell(problem, is_json=context.is_json)
         raise typer.Exit(exit_of(problem) if isinstance(problem, Problem) else Exit.PROBLEM) from None
     except (KeyboardInterrupt, asyncio.CancelledError):
         raise typer.Exit(Exit.INTERRUPTED) from None
@@ -248,19 +248,19 @@ def _told(visit: Visit, work: Coroutine[Any, Any, T]) -> T:
 # ---- showing ----
 
 
-def _show(visit: Visit, result: "Result", report: Path | None) -> None:
+def _show(context: CommandContext, result: "Result", report: Path | None) -> None:
     from peik.load.report import html
     from peik.load.tables import drawn
 
     if report is not None:
         report.write_text(html(result, made_at=_now()), encoding="utf-8")
-        visit.note(f"The report is in {report}.")
-    visit.show(result, lambda: drawn(result))
+        context.note(f"The report is in {report}.")
+    context.show(result, lambda: drawn(result))
     if not result.is_good:
         raise typer.Exit(Exit.PROBLEM)
 
 
-def _show_limit(visit: Visit, found: "Limit", write: Path | None) -> None:
+def _show_limit(context: CommandContext, found: "Limit", write: Path | None) -> None:
     from peik.load.tables import limit_drawn
     from peik.monitoring.doctor import LoadFigure, write_load_figure
 
@@ -270,8 +270,8 @@ def _show_limit(visit: Visit, found: "Limit", write: Path | None) -> None:
             letters_per_s=found.letters_per_s, store=found.machine.store, measured_at=_now(), machine=machine
         )
         write_load_figure(write, figure)
-        visit.note(f"The figure is in {write}.")
-    visit.show(found, lambda: limit_drawn(found))
+        context.note(f"The figure is in {write}.")
+    context.show(found, lambda: limit_drawn(found))
     sys.stdout.flush()
 
 

@@ -16,7 +16,7 @@ import msgspec
 from peik.alerts.api import AlertApi
 from peik.alerts.looks import memory_of
 from peik.backups.model import BackupLedger
-from peik.cli.command import Visit
+from peik.cli.command import CommandContext
 from peik.cli.remote import HEALTH_S
 from peik.clock import SystemClock
 from peik.core.documents import DocumentStore, Filing
@@ -133,7 +133,7 @@ class _Nobody:
         raise BadInput(code="no_chat", detail="A test job has no chat.")
 
 
-SHELF = "doctor"
+COLLECTION = "doctor"
 MEASURE_S = 1.0
 COMMITS_MAX = 2000
 SENT_S = 60.0  # for a running Peik to say how a test alert went
@@ -183,7 +183,7 @@ def _sent(scene: DoctorScene) -> list[Finding]:
     """By the running Peik, with the settings that it has: they may not be those of this command."""
     if scene.health is None:
         return [doctor.of_alert_sent("anybody", "no Peik is running that could send it. Start it: peik serve")]
-    client = Visit({"url": scene.url}, is_json=True, may_create=False).client
+    client = CommandContext({"url": scene.url}, is_json=True, may_create=False).client
     try:
         ways = client.ask(AlertApi.test_alerts, timeout_s=SENT_S).ways
     except Problem as problem:
@@ -222,7 +222,7 @@ def _age_s(path: Path) -> float | None:
 
 async def of_backup(scene: DoctorScene) -> list[Finding]:
     assert scene.store is not None
-    entries = sorted((await BackupLedger(scene.store.papers).entries()).values(), key=lambda one: one.made_at_ms)
+    entries = sorted((await BackupLedger(scene.store.documents).entries()).values(), key=lambda one: one.made_at_ms)
     good = [one.made_at_ms for one in entries if not one.is_broken]
     finding = doctor.of_backup(
         good[-1] if good else None,
@@ -291,7 +291,7 @@ async def of_capacity(scene: DoctorScene) -> list[Finding]:
     told = os.statvfs(place)
     figure, unread = _load_figure(config)
     measured = MeasuredCapacity(
-        commits_per_s=None if scene.store is None else await commits_per_s(scene.store.papers),
+        commits_per_s=None if scene.store is None else await commits_per_s(scene.store.documents),
         letters_per_s=_letters_per_s(scene),
         memory_bytes=None if memory is None else memory.total,
         room_bytes=told.f_bavail * told.f_frsize,
@@ -328,14 +328,14 @@ def _letters_per_s(scene: DoctorScene) -> float | None:
     return sum(own.get(bot_id, PaceLimits()).bulk_per_s for bot_id in scene.tokens) or PaceLimits().bulk_per_s
 
 
-async def commits_per_s(papers: DocumentStore, *, measure_s: float = MEASURE_S) -> float:
-    """One after the other, for a moment, on one paper that is taken away again. Letters go many in one commit, so this is the
+async def commits_per_s(documents: DocumentStore, *, measure_s: float = MEASURE_S) -> float:
+    """One after the other, for a moment, on one document that is taken away again. Letters go many in one commit, so this is the
     least that the store can do."""
     began, count = time.monotonic(), 0
     try:
         while count < COMMITS_MAX and (count == 0 or time.monotonic() - began < measure_s):
-            await papers.file([Filing(shelf=SHELF, key="commit", body=str(count))])
+            await documents.file([Filing(collection=COLLECTION, key="commit", body=str(count))])
             count += 1
         return count / max(time.monotonic() - began, 1e-6)
     finally:
-        await papers.file([Filing(shelf=SHELF, key="commit", body=None)])
+        await documents.file([Filing(collection=COLLECTION, key="commit", body=None)])

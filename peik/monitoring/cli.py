@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from peik.cli.client import Document
-from peik.cli.command import Exit, Visit, asks
+from peik.cli.command import CommandContext, Exit, asks
 from peik.core.units import parse_size_bytes
 from peik.errors import Conflict
 
@@ -61,11 +61,11 @@ def doctor(
         support=support,
         may_send=send,
     )
-    visit = Visit({}, is_json=as_json, may_create=False)
-    with visit.waiting("Looking around"):
+    context = CommandContext({}, is_json=as_json, may_create=False)
+    with context.waiting("Looking around"):
         found = examine({name: value for name, value in (("store", store), ("url", url)) if value is not None}, wanted)
     grade = worst(found)
-    visit.show({"grade": grade, "findings": found}, lambda: _drawn(found))
+    context.show({"grade": grade, "findings": found}, lambda: _drawn(found))
     if grade is Grade.RED:
         raise typer.Exit(Exit.PROBLEM)
 
@@ -130,9 +130,9 @@ def _api() -> "type[NodeApi]":
 
 
 @asks(app, "list")
-def show_all(visit: Visit) -> None:
+def show_all(context: CommandContext) -> None:
     """List the nodes that live, and the bots that each of them serves."""
-    page = visit.client.document(_api().list_nodes)
+    page = context.client.document(_api().list_nodes)
     found = page["nodes"]
     assert isinstance(found, list)
 
@@ -157,7 +157,7 @@ def show_all(visit: Visit) -> None:
         columns = ("", "node", "state", "bots", "chores", "version", "address", "up", "seen", "serves")
         return table(columns, rows, right=("bots",), empty="No node runs on this store: start one with `peik serve`.")
 
-    visit.show(page, draw)
+    context.show(page, draw)
 
 
 def _some(bots: list[str]) -> str:
@@ -167,32 +167,32 @@ def _some(bots: list[str]) -> str:
 
 @asks(app)
 def drain(
-    visit: Visit,
+    context: CommandContext,
     name: Name,
     wait: Annotated[bool, typer.Option("--wait", help="Until it serves no bot any more.")] = False,
 ) -> None:
     """Have a node let its bots go to the others. It goes on accepting letters; stop it when it serves none."""
-    client = visit.client
+    client = context.client
     node = client.document(_api().drain, name=name)
     if not _others(client, name):
-        visit.note("No other node takes bots: they wait until one is started, or this one is resumed.")
+        context.note("No other node takes bots: they wait until one is started, or this one is resumed.")
     if wait:
-        node = _watched(visit, client, node)
+        node = _watched(context, client, node)
     held = _held(node)
     sentence = f"Node {name} serves no bot any more." if not held else f"Node {name} lets go of its bots: {held} to go."
-    visit.say(node, sentence)
+    context.say(node, sentence)
 
 
 @asks(app)
-def resume(visit: Visit, name: Name) -> None:
+def resume(context: CommandContext, name: Name) -> None:
     """Let a node that was drained take bots again."""
-    visit.say(visit.client.document(_api().resume, name=name), f"Node {name} takes bots again.")
+    context.say(context.client.document(_api().resume, name=name), f"Node {name} takes bots again.")
 
 
-def _watched(visit: Visit, client: "PeikClient", node: Document) -> Document:
+def _watched(context: CommandContext, client: "PeikClient", node: Document) -> Document:
     """The node once it holds nothing. One that has ended holds nothing either."""
     held = _held(node)
-    with visit.progress(f"Draining {node['name']}", held, is_bytes=False) as grow:
+    with context.progress(f"Draining {node['name']}", held, is_bytes=False) as grow:
         while held:
             time.sleep(_LOOK_S)
             node = _found(client, node)

@@ -1,8 +1,8 @@
 """Figures over time: what happened, minute by minute, on all nodes, for the last day and a little more.
 
-Each node files what it counted in a minute as one paper. So every node can show the whole. Of the last minutes of a life that was
-killed, which nobody filed, the letters themselves tell how many were delivered and how many failed. A store that fails costs
-nothing but time: papers wait for it, as many as make an hour.
+Each node files what it counted in a minute as one document. So every node can show the whole. Of the last minutes of a life that
+was killed, which nobody filed, the letters themselves tell how many were delivered and how many failed. A store that fails costs
+nothing but time: documents wait for it, as many as make an hour.
 """
 
 import asyncio
@@ -19,18 +19,18 @@ from peik.monitoring.counts import Counting
 from peik.monitoring.values import DELIVERED, FAILED, Point, Sums
 from peik.wakeup import Wakeup
 
-SHELF = "minutes"
+COLLECTION = "minutes"
 MINUTE_MS = 60_000
 TICK_MS = 10_000
 KEPT_MINUTES = 48 * 60
 SHOWN_MINUTES = 25 * 60
 UNFILED_MAX = 60  # minutes that wait for a store that fails
-AGAIN_S = 5.0  # so often, at most, it is looked for papers of others
+AGAIN_S = 5.0  # so often, at most, it is looked for documents of others
 LATE_MINUTES = 3  # others file theirs so late, at most
 VERY_LATE_S = 300.0  # so often it is looked for what waited for a store that failed
 CLEAR_S = 3600.0
 PAGE = 1000
-LAST_S = 2.0  # for the last paper, when Peik ends
+LAST_S = 2.0  # for the last document, when Peik ends
 MENDED_MINUTES = 60  # so far back it is looked for what nobody filed
 
 Ended = Callable[[int, int], Awaitable[dict[int, tuple[int, int]]]]
@@ -48,13 +48,15 @@ class _Fold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures:
-    def __init__(self, *, counting: Counting, papers: DocumentStore, node: str, clock: Clock, settled: Clock) -> None:
+    def __init__(
+        self, *, counting: Counting, documents: DocumentStore, node: str, clock: Clock, settled: Clock
+    ) -> None:
         self._began_ms = clock.wall_ms()
         self.counting = counting
-        self._papers = papers
+        self._documents = documents
         self._clock = clock
         self._settled = settled
-        # The start is part of the key: a node of the same name that begins anew within the minute has a paper of its own.
+        # The start is part of the key: a node of the same name that begins anew within the minute has a document of its own.
         name = node.encode("ascii", "replace").decode()[: KEY_CHARS_MAX - 30]
         self._own = f"{name}:{clock.wall_ms():x}"
         self._bell = Wakeup()
@@ -64,7 +66,7 @@ class Figures:
         self._minutes: dict[int, Sums] = {}  # those that are over, of all nodes together
         self._mine: dict[int, Sums] = {}  # of this node, which may have to be filed anew
         self._unfiled: set[int] = set()
-        self._seen: dict[str, int] = {}  # versions of papers, by key
+        self._seen: dict[str, int] = {}  # versions of documents, by key
         self._newest: dict[str, tuple[int, Sums]] = {}  # by node, others only: its last minute
         self._generation = 0
         self._folds: dict[tuple[int, int], _Fold] = {}
@@ -215,19 +217,21 @@ class Figures:
     def _now_minute(self) -> int:
         return self._clock.wall_ms() // MINUTE_MS
 
-    # ---- papers ----
+    # ---- documents ----
 
     async def _file(self) -> None:
         """What cannot be filed now is filed a little later, or never: it is no letter."""
         minutes = sorted(self._unfiled)
-        filings = [Filing(shelf=SHELF, key=self._key(one), body=self._mine[one].on_paper()) for one in minutes]
+        filings = [
+            Filing(collection=COLLECTION, key=self._key(one), body=self._mine[one].as_document()) for one in minutes
+        ]
         try:
-            await self._papers.file(filings)
+            await self._documents.file(filings)
             self._unfiled.difference_update(minutes)
             if self._cleared_at is None or self._clock.mono() - self._cleared_at >= CLEAR_S:
                 self._cleared_at = self._clock.mono()
                 oldest = f"{self._settled.wall_ms() // MINUTE_MS - KEPT_MINUTES:010d}"
-                while await self._papers.clear_shelf(SHELF, until=oldest, limit=PAGE) >= PAGE:
+                while await self._documents.clear_collection(COLLECTION, until=oldest, limit=PAGE) >= PAGE:
                     pass
         except StoreUnavailable:
             return
@@ -238,9 +242,9 @@ class Figures:
     async def _read_from(self, minute: int) -> None:
         after, is_more = f"{minute:010d}", True
         while is_more:
-            page = await self._papers.papers(SHELF, after=after, limit=PAGE)
-            for paper in page:
-                self._take_in(paper.key, paper.version, paper.body)
+            page = await self._documents.documents(COLLECTION, after=after, limit=PAGE)
+            for document in page:
+                self._take_in(document.key, document.version, document.body)
             is_more = len(page) >= PAGE
             after = page[-1].key if page else after
 
@@ -249,7 +253,7 @@ class Figures:
         if self._seen.get(key) in (version, _OWN) or not minute.isdecimal():
             return
         try:
-            sums = Sums.of_paper(body)
+            sums = Sums.of_document(body)
         except msgspec.DecodeError:
             return  # of a version that is not known here
         if key in self._seen:

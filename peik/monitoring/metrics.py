@@ -259,7 +259,7 @@ class MetricsApi:
         store: str,
         temp_bytes: Callable[[], int],
         answering: Answering | None = None,
-        papers: DocumentStore | None = None,
+        documents: DocumentStore | None = None,
     ) -> None:
         self.is_open = is_open
         self._overview = overview
@@ -267,7 +267,7 @@ class MetricsApi:
         self._store = store
         self._temp_bytes = temp_bytes
         self._answering = answering
-        self._papers = papers
+        self._documents = documents
 
     @operation(
         "GET",
@@ -298,10 +298,10 @@ class MetricsApi:
         )
 
     async def _newest_backup(self) -> Newest:
-        if self._papers is None:
+        if self._documents is None:
             return Newest()
         try:
-            return await newest(self._papers)
+            return await newest(self._documents)
         except StoreUnavailable:
             return Newest()  # the rest of the page is needed all the more
 

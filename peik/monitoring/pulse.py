@@ -86,14 +86,14 @@ class Pulse:
         return at is None or self._clock.mono() - at >= fresh_s
 
 
-# What each node alone knows, told to the others: its routes, its hosts, its troubles. One small paper per node.
+# What each node alone knows, told to the others: its routes, its hosts, its troubles. One small document per node.
 #
 # Where one process holds the whole store nothing is filed, and nothing is read.
 
 
-SHELF = "standings"
+COLLECTION = "standings"
 LOOK_S = 10.0  # so late, at most, do others see what changed here
-LEFT_MS = 10 * 60_000  # a paper of a node that is gone is taken away after so long
+LEFT_MS = 10 * 60_000  # a document of a node that is gone is taken away after so long
 AGAIN_S = 300.0  # filed anew, changed or not: another node may have taken us for gone
 NODES_MAX = 1000
 LAST_S = 1.0
@@ -112,9 +112,9 @@ _decode = msgspec.json.Decoder(NodeStanding).decode
 
 class NodeStandings:
     def __init__(
-        self, *, papers: DocumentStore, node: str, own: Callable[[], NodeStanding], is_shared: bool, clock: Clock
+        self, *, documents: DocumentStore, node: str, own: Callable[[], NodeStanding], is_shared: bool, clock: Clock
     ) -> None:
-        self._papers = papers
+        self._documents = documents
         self._node = node
         self._own = own
         self._is_shared = is_shared
@@ -138,7 +138,7 @@ class NodeStandings:
         if self._filed is not None:
             with contextlib.suppress(StoreUnavailable, TimeoutError):
                 async with asyncio.timeout(LAST_S):
-                    await self._papers.file([Filing(shelf=SHELF, key=_key(self._node), body=None)])
+                    await self._documents.file([Filing(collection=COLLECTION, key=_key(self._node), body=None)])
 
     async def others(self, nodes: Collection[str]) -> Sequence[NodeStanding]:
         """Of these nodes, without this one. Raises StoreUnavailable."""
@@ -147,25 +147,25 @@ class NodeStandings:
         living = set(nodes)
         found, gone = [], []
         now_ms = self._clock.wall_ms()
-        for paper in await self._papers.papers(SHELF, limit=NODES_MAX):
+        for document in await self._documents.documents(COLLECTION, limit=NODES_MAX):
             try:
-                standing = _decode(paper.body)
+                standing = _decode(document.body)
             except msgspec.DecodeError:
                 continue  # of a version that is not known here
             if standing.node in living:
                 if standing.node != self._node:
                     found.append(standing)
             elif now_ms - standing.at_ms > LEFT_MS:
-                gone.append(Filing(shelf=SHELF, key=paper.key, body=None, version=paper.version))
+                gone.append(Filing(collection=COLLECTION, key=document.key, body=None, version=document.version))
         if gone:
             with contextlib.suppress(Conflict):  # it is back
-                await self._papers.file(gone)
+                await self._documents.file(gone)
         return found
 
     async def _file(self, standing: NodeStanding) -> None:
         stamped = msgspec.structs.replace(standing, at_ms=self._clock.wall_ms())
         body = msgspec.json.encode(stamped).decode()
-        await self._papers.file([Filing(shelf=SHELF, key=_key(self._node), body=body)])
+        await self._documents.file([Filing(collection=COLLECTION, key=_key(self._node), body=body)])
         self._filed, self._filed_at = standing, self._clock.mono()
 
 

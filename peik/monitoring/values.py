@@ -189,7 +189,7 @@ class Histogram:
             seen += count
         return BOUNDS_S[-1]
 
-    # ---- on paper ----
+    # ---- on document ----
 
     def sparse(self) -> dict[int, int]:
         """The buckets that hold something."""
@@ -236,7 +236,7 @@ COUNTED = (
 ACCEPTED, DELIVERED, FAILED, UNCERTAIN, RETRIED, HELD, HELD_MS, UPDATES, JOBS_DONE, JOBS_FAILED = range(len(COUNTED))
 
 
-class SumsPaper(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SumsDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Sums as they are filed. What another version counted and this one does not know is left out."""
 
     counts: dict[str, int] = {}
@@ -246,7 +246,7 @@ class SumsPaper(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tries_s: float = 0.0
 
 
-_decode = msgspec.json.Decoder(SumsPaper).decode
+_decode = msgspec.json.Decoder(SumsDocument).decode
 
 
 class Sums:
@@ -277,9 +277,9 @@ class Sums:
     def copy(self) -> "Sums":
         return self.since(Sums())
 
-    def on_paper(self) -> str:
+    def as_document(self) -> str:
         return msgspec.json.encode(
-            SumsPaper(
+            SumsDocument(
                 counts={name: count for name, count in zip(COUNTED, self.counts, strict=True) if count},
                 end_to_end=self.end_to_end.sparse(),
                 end_to_end_s=round(self.end_to_end.sum_s, 6),
@@ -289,13 +289,13 @@ class Sums:
         ).decode()
 
     @classmethod
-    def of_paper(cls, body: str) -> "Sums":
-        """Raises msgspec.DecodeError for what is no such paper."""
-        paper = _decode(body)
+    def of_document(cls, body: str) -> "Sums":
+        """Raises msgspec.DecodeError for what is no such document."""
+        document = _decode(body)
         made = cls()
-        made.counts = [paper.counts.get(name, 0) for name in COUNTED]
-        made.end_to_end = Histogram.of_sparse(paper.end_to_end, paper.end_to_end_s)
-        made.tries = Histogram.of_sparse(paper.tries, paper.tries_s)
+        made.counts = [document.counts.get(name, 0) for name in COUNTED]
+        made.end_to_end = Histogram.of_sparse(document.end_to_end, document.end_to_end_s)
+        made.tries = Histogram.of_sparse(document.tries, document.tries_s)
         return made
 
     def point(self, at_ms: int, seconds: int) -> Point:

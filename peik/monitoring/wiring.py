@@ -20,7 +20,11 @@ def figures_of(context: Context) -> Figures:
     counting, store = Counting(), context.store
     context.events.listen(counting)
     return Figures(
-        counting=counting, papers=store.papers, node=store.nodes.node, clock=context.clock, settled=context.settled
+        counting=counting,
+        documents=store.documents,
+        node=store.nodes.node,
+        clock=context.clock,
+        settled=context.settled,
     )
 
 
@@ -48,7 +52,7 @@ def overview_of(
         sessions=accounts,
     )
     standings = NodeStandings(
-        papers=store.papers,
+        documents=store.documents,
         node=store.nodes.node,
         own=asked.standing,
         is_shared=store.nodes.lease_s is not None,

@@ -8,7 +8,7 @@ import typer
 
 from peik.cli.arguments import moment, pair, unshielded
 from peik.cli.client import Document, page_of
-from peik.cli.command import Visit, asks
+from peik.cli.command import CommandContext, asks
 from peik.cli.filters import Cursor, Limit
 from peik.errors import Unavailable
 
@@ -25,11 +25,11 @@ Language = Annotated[str | None, typer.Option(metavar="CODE", help="To write in,
 Bot = Annotated[str | None, typer.Option(metavar="ID", help="The bot; not needed if there is one only.")]
 
 
-def _rest(visit: Visit) -> "RestClient":
+def _rest(context: CommandContext) -> "RestClient":
     """The running Peik: it is the one that sees codes, and sends."""
     from peik.cli.remote import RestClient
 
-    client = visit.client
+    client = context.client
     if not isinstance(client, RestClient):
         detail = "Links and notifications need a running Peik: start `peik serve`, or say --url."
         raise Unavailable(code="not_running", detail=detail)
@@ -44,7 +44,7 @@ def _users() -> "type[UserApi]":
 
 @asks(app)
 def link(
-    visit: Visit,
+    context: CommandContext,
     user: UserId,
     bot: Bot = None,
     expires_in: Annotated[str | None, typer.Option(metavar="TIME", help="How long it is good: 15m by default.")] = None,
@@ -52,29 +52,29 @@ def link(
 ) -> None:
     """Make a code that links one chat to a user, once. It is shown this once; an older one is over."""
     given = {"bot_id": bot, "expires_in": expires_in, "language": language}
-    made = _rest(visit).document(_users().link, user_id=unshielded(user), body=_said(given))
+    made = _rest(context).document(_users().link, user_id=unshielded(user), body=_said(given))
     way = made["url"] or f"/start {made['code']}"
-    visit.say(made, f"{way}\nGood until {made['expires_at']}, for whoever opens it first.")
+    context.say(made, f"{way}\nGood until {made['expires_at']}, for whoever opens it first.")
 
 
 @asks(app)
-def show(visit: Visit, user: UserId) -> None:
+def show(context: CommandContext, user: UserId) -> None:
     """Show whether a user has linked a chat: which one, and since when."""
-    found = _rest(visit).document(_users().get_link, user_id=unshielded(user))
-    visit.show(found, lambda: _facts(found))
+    found = _rest(context).document(_users().get_link, user_id=unshielded(user))
+    context.show(found, lambda: _facts(found))
 
 
 @asks(app)
-def unlink(visit: Visit, user: UserId) -> None:
+def unlink(context: CommandContext, user: UserId) -> None:
     """Undo the link of a user; a code that was given out is over, too."""
-    answer = _rest(visit).document(_users().unlink, user_id=unshielded(user))
-    visit.say(answer, f"{user} is linked to no chat any more.")
+    answer = _rest(context).document(_users().unlink, user_id=unshielded(user))
+    context.say(answer, f"{user} is linked to no chat any more.")
 
 
 @asks(app, "list")
-def show_all(visit: Visit, limit: Limit = 20, cursor: Cursor = None) -> None:
+def show_all(context: CommandContext, limit: Limit = 20, cursor: Cursor = None) -> None:
     """List users that were ever given a code, in the order of their ids."""
-    page = _rest(visit).document(_users().list_users, query=page_of(cursor, limit))
+    page = _rest(context).document(_users().list_users, query=page_of(cursor, limit))
     found = page["users"]
     assert isinstance(found, list)
 
@@ -87,13 +87,13 @@ def show_all(visit: Visit, limit: Limit = 20, cursor: Cursor = None) -> None:
         columns = ("user", "chat", "bot", "language", "linked")
         return table(columns, rows, right=("chat", "bot"), shrinking=("user",), empty="There are no users yet.")
 
-    visit.show(page, draw)
+    context.show(page, draw)
     if page["next_cursor"] is not None:
-        visit.note(f"There may be more: --cursor {page['next_cursor']}")
+        context.note(f"There may be more: --cursor {page['next_cursor']}")
 
 
 def notify(
-    visit: Visit,
+    context: CommandContext,
     user: Annotated[str, typer.Argument(metavar="USER", help="As your own programs call the user; - for --chat.")],
     message: Annotated[str, typer.Argument(metavar="TEXT", help="What there is to say.")],
     kind: Annotated[
@@ -132,9 +132,9 @@ def notify(
         "send_at": moment(send_at, "--send-at"),
         "idempotency_key": idempotency_key,
     }
-    accepted = _rest(visit).document(NotificationApi.notify, body=_said(given))
+    accepted = _rest(context).document(NotificationApi.notify, body=_said(given))
     goes = f"as letter {accepted['letter_id']}" if accepted["due_at"] is None else f"at {accepted['due_at']}"
-    visit.say(accepted, f"Accepted as notification {accepted['id']}; it goes out {goes}.")
+    context.say(accepted, f"Accepted as notification {accepted['id']}; it goes out {goes}.")
 
 
 def _said(given: Mapping[str, object]) -> Document:

@@ -58,8 +58,8 @@ class NewCode(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Links:
-    def __init__(self, *, papers: DocumentStore, bots: Bots, clock: Clock, events: Events) -> None:
-        self._papers = papers
+    def __init__(self, *, documents: DocumentStore, bots: Bots, clock: Clock, events: Events) -> None:
+        self._documents = documents
         self._bots = bots
         self._clock = clock
         self._events = events
@@ -104,7 +104,7 @@ class Links:
             filings = [filed(USERS, user_id, changed, version), filed(CODES, digest_of(code), kept)]
             if user.code is not None:
                 filings.append(filed(CODES, user.code, None))
-            await self._papers.file(filings)
+            await self._documents.file(filings)
 
         await in_turn(give)
         name = await self._bots.username(bot_id)
@@ -112,8 +112,8 @@ class Links:
         return NewCode(code=code, url=url, expires_at_ms=expires_at_ms, bot_id=bot_id)
 
     async def user(self, user_id: str) -> User | None:
-        paper = await self._papers.paper(USERS, checked_user(user_id))
-        return None if paper is None else read(paper, User)
+        document = await self._documents.document(USERS, checked_user(user_id))
+        return None if document is None else read(document, User)
 
     async def known(self, user_id: str) -> User:
         user = await self.user(user_id)
@@ -123,7 +123,7 @@ class Links:
 
     async def users(self, *, after: str | None, limit: int) -> list[User]:
         """In the order of their ids."""
-        return [read(paper, User) for paper in await self._papers.papers(USERS, after=after, limit=limit)]
+        return [read(document, User) for document in await self._documents.documents(USERS, after=after, limit=limit)]
 
     async def check_own(self, user: User, bot_ids: frozenset[int] | None, *, is_new: bool = False) -> None:
         """Raises Forbidden for somebody else's user. `is_new`: nobody knows this name yet, and it is free."""
@@ -134,13 +134,13 @@ class Links:
     async def bots_of(self, users: Sequence[User]) -> list[frozenset[int]]:
         """For each the bots that it concerns: of its owner, of the link, and of a code that may still be shown. Who has only keys
         of other bots must not take such a user over."""
-        codes = await self._papers.those(CODES, [user.code for user in users if user.code is not None])
+        codes = await self._documents.those(CODES, [user.code for user in users if user.code is not None])
         found = []
         for user in users:
-            paper = codes.get(user.code or "")
+            document = codes.get(user.code or "")
             linked = set() if user.link is None else {user.link.bot_id}
             linked |= set() if user.owner is None else {user.owner}
-            found.append(frozenset(linked if paper is None else linked | {read(paper, Code).bot_id}))
+            found.append(frozenset(linked if document is None else linked | {read(document, Code).bot_id}))
         return found
 
     async def seen(self, users: Sequence[User], bot_ids: frozenset[int] | None) -> Sequence[User]:
@@ -161,7 +161,7 @@ class Links:
             filings = [filed(USERS, user_id, changed, version)]
             if user.code is not None:
                 filings.append(filed(CODES, user.code, None))
-            await self._papers.file(filings)
+            await self._documents.file(filings)
             return user, changed
 
         checked_user(user_id)
@@ -193,7 +193,7 @@ class Links:
                 language=user.language if language is msgspec.UNSET else language,
                 quiet=user.quiet if quiet is msgspec.UNSET else quiet,
             )
-            await self._papers.file([filed(USERS, user_id, changed, version)])
+            await self._documents.file([filed(USERS, user_id, changed, version)])
             return changed
 
         checked_user(user_id)
@@ -201,12 +201,12 @@ class Links:
 
     async def _stored(self, user_id: str) -> tuple[User, int]:
         """As he is kept, and the version; one who is not known yet has 0."""
-        paper = await self._papers.paper(USERS, user_id)
-        return (User(user_id=user_id), 0) if paper is None else (read(paper, User), paper.version)
+        document = await self._documents.document(USERS, user_id)
+        return (User(user_id=user_id), 0) if document is None else (read(document, User), document.version)
 
 
 async def in_turn(act: Callable[[], Awaitable[T]]) -> T:
-    """Do it anew for as long as others change the same papers meanwhile. Raises StoreUnavailable if they always do."""
+    """Do it anew for as long as others change the same documents meanwhile. Raises StoreUnavailable if they always do."""
     for _ in range(TURNS_MAX):
         try:
             return await act()
@@ -245,13 +245,13 @@ class Redeeming:
     def __init__(
         self,
         *,
-        papers: DocumentStore,
+        documents: DocumentStore,
         letters: NotificationLettersPort,
         templates: Templates,
         texts: Mapping[str, Mapping[str, str]],
         events: Events,
     ) -> None:
-        self._papers = papers
+        self._documents = documents
         self._letters = letters
         self._templates = templates
         self._texts = texts
@@ -269,15 +269,15 @@ class Redeeming:
     async def _judge(self, arrival: Arrival, sighting: Sighting, digest: str) -> tuple[str | None, str | None]:
         """What to say, if anything, and in which language."""
         shown = _place(arrival, sighting)
-        paper = await self._papers.paper(TRIES, shown)
-        tries = Tries() if paper is None else read(paper, Tries)
+        document = await self._documents.document(TRIES, shown)
+        tries = Tries() if document is None else read(document, Tries)
         lately = [one for one in tries.shown if one[1] > sighting.at_ms - TRIES_MS and one[0] < arrival.number]
         if len(lately) >= TRIES_MAX:
             self._refuse(arrival, sighting, "refused")
             return None, None  # it was said with the last wrong code
-        code_paper = await self._papers.paper(CODES, digest)
-        code = None if code_paper is None else read(code_paper, Code)
-        if code_paper is None or code is None or code.bot_id != arrival.bot_id:
+        code_document = await self._documents.document(CODES, digest)
+        code = None if code_document is None else read(code_document, Code)
+        if code_document is None or code is None or code.bot_id != arrival.bot_id:
             verdict = "wrong"
         elif code.used_by is not None:
             if await self._is_linked(code, arrival, sighting):
@@ -285,28 +285,28 @@ class Redeeming:
             verdict = "used"  # by another chat, or by this one, which was unlinked since
         elif sighting.at_ms < code.expires_at_ms:
             # Telegram's own time of the message: who wrote in time is linked, however long Peik was away.
-            await self._link(arrival, sighting, digest, code, code_paper.version)
+            await self._link(arrival, sighting, digest, code, code_document.version)
             return "linked", code.language
         else:
             verdict = "late"
         counted = (*lately, (arrival.number, sighting.at_ms))
         if arrival.number not in (number for number, _ in tries.shown):
-            version = 0 if paper is None else paper.version
-            await self._papers.file([filed(TRIES, shown, Tries(shown=counted), version)])
+            version = 0 if document is None else document.version
+            await self._documents.file([filed(TRIES, shown, Tries(shown=counted), version)])
             self._refuse(arrival, sighting, verdict)
         return ("refused" if len(counted) == TRIES_MAX else "wrong" if verdict == "used" else verdict), None
 
     async def _is_linked(self, code: Code, arrival: Arrival, sighting: Sighting) -> bool:
         """Whether what came of a code that was used still holds for this chat."""
-        paper = await self._papers.paper(USERS, code.user_id)
-        link = None if paper is None else read(paper, User).link
+        document = await self._documents.document(USERS, code.user_id)
+        link = None if document is None else read(document, User).link
         return link is not None and (link.bot_id, link.chat_id) == (arrival.bot_id, sighting.chat_id)
 
     async def _link(self, arrival: Arrival, sighting: Sighting, digest: str, code: Code, version: int) -> None:
-        paper = await self._papers.paper(USERS, code.user_id)
-        if paper is None:
+        document = await self._documents.document(USERS, code.user_id)
+        if document is None:
             raise Conflict(code="paper_changed", detail="The user was forgotten a moment ago.")
-        user = read(paper, User)
+        user = read(document, User)
         link = UserLink(bot_id=arrival.bot_id, chat_id=sighting.chat_id, since_ms=sighting.at_ms)
         changed = msgspec.structs.replace(
             user,
@@ -316,8 +316,8 @@ class Redeeming:
             code_expires_at_ms=None if user.code == digest else user.code_expires_at_ms,
         )
         used = msgspec.structs.replace(code, used_by=sighting.chat_id)
-        await self._papers.file(
-            [filed(CODES, digest, used, version), filed(USERS, code.user_id, changed, paper.version)]
+        await self._documents.file(
+            [filed(CODES, digest, used, version), filed(USERS, code.user_id, changed, document.version)]
         )
         before = user.link
         if before is not None and (before.bot_id, before.chat_id) != (link.bot_id, link.chat_id):

@@ -129,7 +129,7 @@ def digest_at(at_ms: int, window_ms: int) -> int:
     return (at_ms // window_ms + 1) * window_ms
 
 
-# Users, codes, notices and parcels as they lie in the store, and on which shelves.
+# Users, codes, notices and parcels as they lie in the store, and on which collections.
 
 
 USERS = "users"
@@ -275,19 +275,19 @@ class Rates(msgspec.Struct, frozen=True, kw_only=True):
     sent_ms: tuple[int, ...] = ()
 
 
-# ---- on paper ----
+# ---- on document ----
 
 
-def read(paper: StoredDocument, kind: type[T]) -> T:
-    return msgspec.json.decode(paper.body, type=kind)
+def read(document: StoredDocument, kind: type[T]) -> T:
+    return msgspec.json.decode(document.body, type=kind)
 
 
-def filed(shelf: str, key: str, value: object, version: int | None = None) -> Filing:
+def filed(collection: str, key: str, value: object, version: int | None = None) -> Filing:
     body = None if value is None else msgspec.json.encode(value).decode()
-    return Filing(shelf=shelf, key=key, body=body, version=version)
+    return Filing(collection=collection, key=key, body=body, version=version)
 
 
-def shelf_of(recipient: str) -> str:
+def collection_of(recipient: str) -> str:
     """Where the ids of somebody's notices lie, so that they can be listed."""
     return f"notices-of/{recipient}"
 

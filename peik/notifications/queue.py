@@ -46,7 +46,7 @@ from peik.notifications.upkeep import Cleaning
 from peik.wakeup import Wakeup
 
 BUNDLE_MAX = 50  # notices in one digest
-BUNDLE_CHARS_MAX = 40_000  # of their words; a paper has its bounds
+BUNDLE_CHARS_MAX = 40_000  # of their words; a document has its bounds
 HTML = {"parse_mode": "HTML"}
 
 
@@ -59,31 +59,33 @@ class PackingPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Packing:
-    def __init__(self, papers: DocumentStore, *, rate_max: int, quiet: Quiet | None = None) -> None:
-        self._papers = papers
+    def __init__(self, documents: DocumentStore, *, rate_max: int, quiet: Quiet | None = None) -> None:
+        self._documents = documents
         self._rate_max = rate_max  # messages an hour to one person; 0: no bound
         self._quiet = quiet  # for whoever has no hours of his own
 
     async def plan(self, notices: Sequence[Notice], *, at_ms: int, may_merge: bool) -> PackingPlan:
         """Decide about notices that are due, in their order. Nothing is written here."""
         users = await self._users(notices)
-        rates = await self._papers.those(RATES, sorted({notice.recipient for notice in notices}))
+        rates = await self._documents.those(RATES, sorted({notice.recipient for notice in notices}))
         plan = PackingPlan(filings=[], parcels=[], put_off=[])
         # In the order of ids within a person, whatever others do: a stable sort.
         for recipient, group in itertools.groupby(sorted(notices, key=_recipient), key=_recipient):
-            paper = rates.get(recipient)
-            before = [] if paper is None else fresh(read(paper, Rates).sent_ms, at_ms=at_ms)
+            document = rates.get(recipient)
+            before = [] if document is None else fresh(read(document, Rates).sent_ms, at_ms=at_ms)
             sent = list(before)
             for bundle in _bundles(group, may_merge=may_merge):
                 self._decide(plan, bundle, users, sent, at_ms)
             if sent != before and self._rate_max:
-                version = 0 if paper is None else paper.version
+                version = 0 if document is None else document.version
                 plan.filings.append(filed(RATES, recipient, Rates(sent_ms=tuple(sent[-self._rate_max :])), version))
         return plan
 
     async def _users(self, notices: Iterable[Notice]) -> dict[str, User]:
         names = {one.request.user_id for one in notices if one.request.user_id is not None}
-        return {name: read(paper, User) for name, paper in (await self._papers.those(USERS, sorted(names))).items()}
+        return {
+            name: read(document, User) for name, document in (await self._documents.those(USERS, sorted(names))).items()
+        }
 
     def _decide(
         self, plan: PackingPlan, bundle: list[Notice], users: dict[str, User], sent: list[int], at_ms: int
@@ -223,12 +225,12 @@ def _over(notices: Iterable[Notice], reason: str) -> Iterator[Filing]:
 # Hands parcels to the outbox, and notes what became of them.
 
 
-FEW = 100  # notices that are noted in one commit: a paper has at most 256 KB, and a commit 32 MB
+FEW = 100  # notices that are noted in one commit: a document has at most 256 KB, and a commit 32 MB
 
 
 class NotificationDispatch:
-    def __init__(self, papers: DocumentStore, letters: NotificationLettersPort) -> None:
-        self._papers = papers
+    def __init__(self, documents: DocumentStore, letters: NotificationLettersPort) -> None:
+        self._documents = documents
         self._letters = letters
 
     async def over(self, parcels: Sequence[Parcel]) -> list[Notice]:
@@ -251,7 +253,7 @@ class NotificationDispatch:
         self, parcels: Sequence[Parcel], letters: Sequence[tuple[int, ...]], *, reason: str | None
     ) -> list[Notice]:
         ids = [notice_id for parcel in parcels for notice_id in parcel.notice_ids]
-        found = await self._papers.those(NOTICES, ids)
+        found = await self._documents.those(NOTICES, ids)
         filings: list[Filing] = []
         notices: list[Notice] = []
         for parcel, letter_ids in zip(parcels, letters, strict=True):
@@ -261,7 +263,7 @@ class NotificationDispatch:
                     known = read(found[notice_id], Notice)
                     notices.append(msgspec.structs.replace(known, letter_ids=letter_ids, failed_reason=reason))
                     filings.append(filed(NOTICES, notice_id, notices[-1]))
-        await self._papers.file(filings)
+        await self._documents.file(filings)
         return notices
 
 
@@ -296,14 +298,14 @@ class Releasing:
     def __init__(
         self,
         *,
-        papers: DocumentStore,
+        documents: DocumentStore,
         packing: Packing,
         handing: NotificationDispatch,
         cleaning: Cleaning,
         clock: Clock,
         events: Events,
     ) -> None:
-        self._papers = papers
+        self._documents = documents
         self._packing = packing
         self._handing = handing
         self._cleaning = cleaning
@@ -365,34 +367,34 @@ class Releasing:
         await self._finish()
         while await in_turn(self._release):
             pass
-        first = await self._papers.papers(WAITING, limit=1)
+        first = await self._documents.documents(WAITING, limit=1)
         if first:
             self.expect(_due_of(first[0].key))
 
     async def _release(self) -> bool:
         """A page of it. Whether there may be more."""
         at_ms = self._clock.wall_ms()
-        page = await self._papers.papers(WAITING, until=f"{at_ms + 1:015d}", limit=PAGE)
+        page = await self._documents.documents(WAITING, until=f"{at_ms + 1:015d}", limit=PAGE)
         if not page:
             return False
-        found = await self._papers.those(NOTICES, [_id_of(paper.key) for paper in page])
+        found = await self._documents.those(NOTICES, [_id_of(document.key) for document in page])
         is_full = len(page) == PAGE
         page, is_cut = _fitting(page, found)
-        notices = [read(found[_id_of(paper.key)], Notice) for paper in page if _id_of(paper.key) in found]
+        notices = [read(found[_id_of(document.key)], Notice) for document in page if _id_of(document.key) in found]
         due = [notice for notice in notices if not notice.is_over]
         plan = await self._packing.plan(sorted(due, key=lambda one: one.id), at_ms=at_ms, may_merge=True)
         stays = {waiting_key(notice) for notice in plan.put_off}
-        gone = [filed(WAITING, paper.key, None, paper.version) for paper in page if paper.key not in stays]
-        await self._papers.file([*gone, *plan.filings])
+        gone = [filed(WAITING, document.key, None, document.version) for document in page if document.key not in stays]
+        await self._documents.file([*gone, *plan.filings])
         await self._handing.over(plan.parcels)
         return is_full or is_cut
 
     async def _finish(self) -> None:
         """Parcels that somebody packed and did not hand over: before a crash, or while the store was away."""
         after: str | None = None
-        while page := await self._papers.papers(PARCELS, after=after, limit=PAGE):
+        while page := await self._documents.documents(PARCELS, after=after, limit=PAGE):
             after = page[-1].key
-            parcels = [read(paper, Parcel) for paper in page]
+            parcels = [read(document, Parcel) for document in page]
             limit_ms = self._clock.wall_ms() - int(PARCEL_S * 1000)
             await self._handing.over([one for one in parcels if one.packed_at_ms <= limit_ms])
             young = [one.packed_at_ms for one in parcels if one.packed_at_ms > limit_ms]
@@ -404,12 +406,12 @@ def _fitting(page: Sequence[StoredDocument], found: Mapping[str, StoredDocument]
     """As many of them as go into one commit, with what is made of them; and whether some do not."""
     fitting: list[StoredDocument] = []
     left = CHARS_MAX
-    for paper in page:
-        notice = found.get(_id_of(paper.key))
+    for document in page:
+        notice = found.get(_id_of(document.key))
         left -= len(notice.body) if notice is not None else 0
         if left < 0 and fitting:
             return fitting, True
-        fitting.append(paper)
+        fitting.append(document)
     return fitting, False
 
 

@@ -15,8 +15,8 @@ class KeptRepeat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Repeats:
-    def __init__(self, papers: DocumentStore) -> None:
-        self._papers = papers
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
 
     async def of(self, requests: Sequence[NotifyRequest]) -> dict[int, Notice]:
         """By their places, those that are the same, word for word, as one that was accepted before under their key. One that
@@ -40,12 +40,13 @@ class Repeats:
 
     async def _kept(self, keys: Iterable[str]) -> dict[str, KeptRepeat]:
         return {
-            key: read(paper, KeptRepeat) for key, paper in (await self._papers.those(KEYS, sorted(set(keys)))).items()
+            key: read(document, KeptRepeat)
+            for key, document in (await self._documents.those(KEYS, sorted(set(keys)))).items()
         }
 
     async def _notices(self, ids: Iterable[str]) -> dict[str, Notice]:
-        found = await self._papers.those(NOTICES, sorted(set(ids)))
-        return {own: read(paper, Notice) for own, paper in found.items()}
+        found = await self._documents.those(NOTICES, sorted(set(ids)))
+        return {own: read(document, Notice) for own, document in found.items()}
 
 
 def digest_asked(request: NotifyRequest) -> str:

@@ -33,11 +33,11 @@ from peik.notifications.model import (
     checked_language,
     checked_type,
     checked_user,
+    collection_of,
     digest_at,
     filed,
     read,
     rendered,
-    shelf_of,
     units_of,
 )
 from peik.notifications.queue import NotificationDispatch, Packing, Releasing, after_quiet, calls_of, put_off
@@ -56,8 +56,8 @@ _CHAT = re.compile("@[A-Za-z0-9_]{1,64}")
 
 
 class Checking:
-    def __init__(self, *, papers: DocumentStore, bots: Bots, templates: Templates, quiet: Quiet | None) -> None:
-        self._papers = papers
+    def __init__(self, *, documents: DocumentStore, bots: Bots, templates: Templates, quiet: Quiet | None) -> None:
+        self._documents = documents
         self._bots = bots
         self._templates = templates
         self._quiet = quiet
@@ -71,8 +71,8 @@ class Checking:
         names = {one.user_id for _, one in new if one.user_id is not None}
         for name in names:
             checked_user(name)
-        papers = await self._papers.those(USERS, sorted(names))
-        users = {name: read(paper, User) for name, paper in papers.items()}
+        documents = await self._documents.those(USERS, sorted(names))
+        users = {name: read(document, User) for name, document in documents.items()}
         notices = []
         for index, request in new:
             try:
@@ -194,7 +194,7 @@ class NotificationService:
     def __init__(
         self,
         *,
-        papers: DocumentStore,
+        documents: DocumentStore,
         letters: NotificationLettersPort,
         links: Links,
         templates: Templates,
@@ -205,7 +205,7 @@ class NotificationService:
         clock: Clock,
         events: Events,
     ) -> None:
-        self._papers = papers
+        self._documents = documents
         self._letters = letters
         self.links = links
         self.templates = templates
@@ -213,7 +213,7 @@ class NotificationService:
         self._packing = packing
         self._handing = handing
         self._releasing = releasing
-        self._repeats = Repeats(papers)
+        self._repeats = Repeats(documents)
         self._clock = clock
         self._events = events
         self._last_ms = 0
@@ -258,7 +258,7 @@ class NotificationService:
 
     def _locks(self, notices: Sequence[Notice]) -> list[asyncio.Lock]:
         """Those of one person are filed one after the other: each counts what the one before has taken of his rate. Between
-        nodes the versions of papers do the same, less gently. Always in one order, so that nobody waits in a ring."""
+        nodes the versions of documents do the same, less gently. Always in one order, so that nobody waits in a ring."""
         return [self._turns[at] for at in sorted({zlib.crc32(one.recipient.encode()) % LOCKS for one in notices})]
 
     async def _file(self, notices: Sequence[Notice], at_ms: int) -> tuple[list[Notice], list[Parcel]]:
@@ -277,7 +277,7 @@ class NotificationService:
                 continue
             answers.append(notice)
             new[notice.id] = notice
-            filings.append(filed(shelf_of(notice.recipient), notice.id, {}))
+            filings.append(filed(collection_of(notice.recipient), notice.id, {}))
             filings += taken(notice)
             if key is not None:
                 keys[key] = notice
@@ -286,7 +286,7 @@ class NotificationService:
         plan = await self._packing.plan(now, at_ms=at_ms, may_merge=False)
         filings += [*put_off(later), *plan.filings]
         if filings:
-            await self._papers.file(filings)
+            await self._documents.file(filings)
         waiting = {notice.id: notice for notice in plan.put_off}
         for notice in [*later, *plan.put_off]:
             self._releasing.expect(notice.due_at_ms)
@@ -315,21 +315,23 @@ class NotificationService:
     # ---- looking ----
 
     async def notification(self, notice_id: str) -> NoticeView:
-        paper = await self._papers.paper(NOTICES, notice_id) if notice_id.isalnum() and notice_id.isascii() else None
-        if paper is None:
+        document = (
+            await self._documents.document(NOTICES, notice_id) if notice_id.isalnum() and notice_id.isascii() else None
+        )
+        if document is None:
             raise NotFound(code="unknown_notification", detail="There is no such notification here (any more).")
-        return (await self._views([read(paper, Notice)]))[0]
+        return (await self._views([read(document, Notice)]))[0]
 
     async def recent(self, *, user_id: str | None = None, before: str | None = None, limit: int) -> list[NoticeView]:
         """The newest first: of a user, or of all."""
         if user_id is None:
-            papers = await self._papers.papers(NOTICES, after=before, limit=limit, is_backwards=True)
+            documents = await self._documents.documents(NOTICES, after=before, limit=limit, is_backwards=True)
         else:
-            shelf = shelf_of(f"u/{checked_user(user_id)}")
-            lines = await self._papers.papers(shelf, after=before, limit=limit, is_backwards=True)
-            found = await self._papers.those(NOTICES, [line.key for line in lines])
-            papers = [found[line.key] for line in lines if line.key in found]
-        return await self._views([read(paper, Notice) for paper in papers])
+            collection = collection_of(f"u/{checked_user(user_id)}")
+            lines = await self._documents.documents(collection, after=before, limit=limit, is_backwards=True)
+            found = await self._documents.those(NOTICES, [line.key for line in lines])
+            documents = [found[line.key] for line in lines if line.key in found]
+        return await self._views([read(document, Notice) for document in documents])
 
     async def _views(self, notices: Sequence[Notice]) -> list[NoticeView]:
         ids = sorted({letter_id for notice in notices for letter_id in notice.letter_ids})

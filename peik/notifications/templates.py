@@ -20,35 +20,38 @@ from peik.notifications.model import (
 
 
 class Templates:
-    def __init__(self, papers: DocumentStore) -> None:
-        self._papers = papers
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
 
     async def find(self, kind: str, language: str | None) -> Template | None:
         """The nearest: in this language, in its family, in any; of this type, or of all. None: the plain one."""
         keys = template_keys(kind, language)
-        found = await self._papers.those(TEMPLATES, keys)
+        found = await self._documents.those(TEMPLATES, keys)
         return next((read(found[key], Template) for key in keys if key in found), None)
 
     async def get(self, kind: str, language: str) -> Template:
-        paper = await self._papers.paper(TEMPLATES, _key(kind, language))
-        if paper is None:
+        document = await self._documents.document(TEMPLATES, _key(kind, language))
+        if document is None:
             raise _unknown(kind, language)
-        return read(paper, Template)
+        return read(document, Template)
 
     async def all(self, *, after: str | None, limit: int) -> list[Template]:
-        return [read(paper, Template) for paper in await self._papers.papers(TEMPLATES, after=after, limit=limit)]
+        return [
+            read(document, Template)
+            for document in await self._documents.documents(TEMPLATES, after=after, limit=limit)
+        ]
 
     async def save(self, kind: str, language: str, text: str) -> Template:
         """Replace what there was. `default` as a type or a language stands for all that have none of their own."""
         key = _key(kind, language)
         check_template(text)
         template = Template(type=kind, language=key.partition("/")[2], text=text)
-        await self._papers.file([filed(TEMPLATES, key, template)])
+        await self._documents.file([filed(TEMPLATES, key, template)])
         return template
 
     async def remove(self, kind: str, language: str) -> None:
         await self.get(kind, language)
-        await self._papers.file([filed(TEMPLATES, _key(kind, language), None)])
+        await self._documents.file([filed(TEMPLATES, _key(kind, language), None)])
 
 
 def _key(kind: str, language: str) -> str:

@@ -55,33 +55,35 @@ def notifications_of(context: Context, outbox: Outbox, terms: NotificationTerms 
     """`terms`: by default as the settings say. Raises StartError."""
     terms = terms or terms_of(context.config)
     store, clock, events = context.store, context.clock, context.events
-    papers, service, leases = store.papers, outbox.service, outbox.leases
+    documents, service, leases = store.documents, outbox.service, outbox.leases
     letters = OutreachLetters(service, clock)
     bots = OutreachBots(service, outbox.routes)
-    templates = Templates(papers)
-    packing = Packing(papers, rate_max=terms.rate_max, quiet=terms.quiet)
-    handing = NotificationDispatch(papers, letters)
+    templates = Templates(documents)
+    packing = Packing(documents, rate_max=terms.rate_max, quiet=terms.quiet)
+    handing = NotificationDispatch(documents, letters)
     releasing = Releasing(
-        papers=papers,
+        documents=documents,
         packing=packing,
         handing=handing,
-        cleaning=Cleaning(papers, clock=context.settled, keep_ms=terms.keep_ms),
+        cleaning=Cleaning(documents, clock=context.settled, keep_ms=terms.keep_ms),
         clock=clock,
         events=events,
     )
     notifications = NotificationService(
-        papers=papers,
+        documents=documents,
         letters=letters,
-        links=Links(papers=papers, bots=bots, clock=clock, events=events),
+        links=Links(documents=documents, bots=bots, clock=clock, events=events),
         templates=templates,
-        checking=Checking(papers=papers, bots=bots, templates=templates, quiet=terms.quiet),
+        checking=Checking(documents=documents, bots=bots, templates=templates, quiet=terms.quiet),
         packing=packing,
         handing=handing,
         releasing=releasing,
         clock=clock,
         events=events,
     )
-    redeeming = Redeeming(papers=papers, letters=letters, templates=templates, texts=load_outreach(), events=events)
+    redeeming = Redeeming(
+        documents=documents, letters=letters, templates=templates, texts=load_outreach(), events=events
+    )
     contacts = ContactCollector(
         store=store.inbox,
         contacts=store.contacts,

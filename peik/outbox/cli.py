@@ -13,7 +13,7 @@ import typer
 
 from peik.cli.arguments import moment, pair, seconds, unshielded
 from peik.cli.client import Document, Filters, ended, page_of, some
-from peik.cli.command import Exit, Visit, asks
+from peik.cli.command import CommandContext, Exit, asks
 from peik.cli.filters import (
     PAGE,
     Bot,
@@ -41,7 +41,7 @@ from peik.core.letter import OnUncertain, State
 
 
 def cancel(
-    visit: Visit,
+    context: CommandContext,
     letter_id: Annotated[str | None, typer.Argument(metavar="ID", help="One letter.")] = None,
     state: Annotated[
         State | None, typer.Option(help="In this state: waiting or delayed.", rich_help_panel="Which letters")
@@ -62,25 +62,25 @@ def cancel(
     if (letter_id is None) is (not wanted):
         raise typer.BadParameter("Name one letter, or say which ones by filters; not both.")
     if letter_id is not None:
-        visit.say(visit.client.document(_api().cancel, letter_id=letter_id), f"Letter {letter_id} is cancelled.")
+        context.say(context.client.document(_api().cancel, letter_id=letter_id), f"Letter {letter_id} is cancelled.")
         return
 
     def cancelled(*, is_dry: bool) -> Document:
-        return visit.client.document(_api().cancel_all, body={**wanted, "dry_run": is_dry}, timeout_s=None)
+        return context.client.document(_api().cancel_all, body={**wanted, "dry_run": is_dry}, timeout_s=None)
 
     def count() -> int:
         return int(str(cancelled(is_dry=True)["count"]))
 
-    if not is_confirmed(visit, "Take {} back?", "letter", count, is_sure=yes):
-        visit.say({"cancelled": 0}, "There are no such letters to take back.")
+    if not is_confirmed(context, "Take {} back?", "letter", count, is_sure=yes):
+        context.say({"cancelled": 0}, "There are no such letters to take back.")
         return
-    with visit.waiting("Taking letters back…"):
+    with context.waiting("Taking letters back…"):
         answer = cancelled(is_dry=False)
-    visit.say(answer, f"{counted(answer['cancelled'], 'letter')} cancelled.")
+    context.say(answer, f"{counted(answer['cancelled'], 'letter')} cancelled.")
 
 
 def change(
-    visit: Visit,
+    context: CommandContext,
     letter_id: Annotated[str, typer.Argument(metavar="ID", help="The letter's id.")],
     priority: Annotated[int | None, typer.Option(min=-1, max=2, help="2 critical, 1 high, 0 normal, -1 bulk.")] = None,
     send_at: Annotated[str | None, typer.Option(metavar="TIME", help="now, 10m (from now), 2026-11-15T08:30.")] = None,
@@ -89,8 +89,8 @@ def change(
     at = send_at if send_at == "now" else moment(send_at, "--send-at")
     given: Document = {"priority": priority, "send_at": at}
     body = {name: value for name, value in given.items() if value is not None}
-    changed = visit.client.document(_api().change, letter_id=letter_id, body=body)
-    visit.say(changed, f"Letter {letter_id} is {changed['state']}, with priority {changed['priority']}.")
+    changed = context.client.document(_api().change, letter_id=letter_id, body=body)
+    context.say(changed, f"Letter {letter_id} is {changed['state']}, with priority {changed['priority']}.")
 
 
 if TYPE_CHECKING:
@@ -105,8 +105,8 @@ def _api() -> "type[LetterApi]":
     return LetterApi
 
 
-def listed(visit: Visit, wanted: Filters, *, cursor: str | None, limit: int) -> Document:
-    return visit.client.document(_api().list_letters, query={**wanted, **page_of(cursor, limit)})
+def listed(context: CommandContext, wanted: Filters, *, cursor: str | None, limit: int) -> Document:
+    return context.client.document(_api().list_letters, query={**wanted, **page_of(cursor, limit)})
 
 
 _PANEL = "Letters"
@@ -143,7 +143,7 @@ def register(app: typer.Typer) -> None:
 
 
 def send(
-    visit: Visit,
+    context: CommandContext,
     chat: Annotated[str, typer.Argument(metavar="CHAT", help="A number or @name.")],
     text: Annotated[
         str | None, typer.Argument(metavar="TEXT", help="What to say, or the caption; - reads standard input.")
@@ -193,30 +193,30 @@ def send(
     letter: Document = {"method": method, "params": _params(method, chat, text, params, param or ())}
     letter |= {name: value for name, value in terms.items() if value is not None}
     size = sum(path.stat().st_size for _, path in attached if path.is_file())
-    with visit.progress("Uploading", size) as on_bytes:
-        accepted = visit.client.accept(letter, attached, on_bytes)
+    with context.progress("Uploading", size) as on_bytes:
+        accepted = context.client.accept(letter, attached, on_bytes)
     if wait_s is None:
-        visit.say(accepted, f"Accepted as letter {accepted['id']}, {accepted['state']}.")
-        if not visit.client.is_running:
-            visit.note("No Peik is running: it goes out when `peik serve` is started.")
+        context.say(accepted, f"Accepted as letter {accepted['id']}, {accepted['state']}.")
+        if not context.client.is_running:
+            context.note("No Peik is running: it goes out when `peik serve` is started.")
         return
-    _wait(visit, str(accepted["id"]), wait_s)
+    _wait(context, str(accepted["id"]), wait_s)
 
 
-def _wait(visit: Visit, letter_id: str, wait_s: float) -> None:
+def _wait(context: CommandContext, letter_id: str, wait_s: float) -> None:
     words = f"Letter {letter_id} is accepted; waiting for Telegram's answer…"
-    if not visit.client.is_running:
+    if not context.client.is_running:
         words = f"Letter {letter_id} is accepted; waiting for somebody to start `peik serve`…"
-    with visit.waiting(words):
+    with context.waiting(words):
         found = ended(
-            visit.client,
+            context.client,
             _api().get_letter,
             is_over=lambda letter: letter["finished_at"] is not None,
             timeout_s=wait_s,
             letter_id=letter_id,
         )
     state = State(str(found["state"]))
-    visit.say(found, _told(found, state, letter_id))
+    context.say(found, _told(found, state, letter_id))
     if state is not State.COMPLETED:
         raise typer.Exit(Exit.LETTER_FAILED if state.is_final else Exit.NOT_IN_TIME)
 
@@ -259,10 +259,10 @@ def _piped() -> str:
 # ---- looking ----
 
 
-def status(visit: Visit, letter_id: LetterId) -> None:
+def status(context: CommandContext, letter_id: LetterId) -> None:
     """Show a letter: how it stands, why it waits, and every try so far."""
-    letter = visit.client.document(_api().get_letter, letter_id=letter_id)
-    visit.show(letter, lambda: _page(letter))
+    letter = context.client.document(_api().get_letter, letter_id=letter_id)
+    context.show(letter, lambda: _page(letter))
 
 
 def _page(letter: Document) -> "RenderableType":
@@ -272,7 +272,7 @@ def _page(letter: Document) -> "RenderableType":
 
 
 def letters(
-    visit: Visit,
+    context: CommandContext,
     state: Annotated[State | None, typer.Option(help="In this state.", rich_help_panel="Which letters")] = None,
     bot: OfBot = None,
     chat: OfChat = None,
@@ -291,13 +291,19 @@ def letters(
         state=state, bot=bot, chat=chat, user=user, kind=kind, method=method, since=since, text=text, error=error,
         trace=trace,
     )  # fmt: skip
-    show_letters(visit, wanted, cursor=cursor, limit=limit, empty="There are no such letters.")
+    show_letters(context, wanted, cursor=cursor, limit=limit, empty="There are no such letters.")
 
 
 def show_letters(
-    visit: Visit, wanted: dict[str, str], *, cursor: str | None, limit: int, empty: str, is_dead: bool = False
+    context: CommandContext,
+    wanted: dict[str, str],
+    *,
+    cursor: str | None,
+    limit: int,
+    empty: str,
+    is_dead: bool = False,
 ) -> None:
-    page = listed(visit, wanted, cursor=cursor, limit=limit)
+    page = listed(context, wanted, cursor=cursor, limit=limit)
     found = page["letters"]
     assert isinstance(found, list)
 
@@ -306,13 +312,13 @@ def show_letters(
 
         return letters_table(found, empty=empty, is_dead=is_dead)
 
-    visit.show(page, draw)
+    context.show(page, draw)
     if page["next_cursor"] is not None:
-        visit.note(f"There may be more: --cursor {page['next_cursor']}")
+        context.note(f"There may be more: --cursor {page['next_cursor']}")
 
 
 def resolve(
-    visit: Visit,
+    context: CommandContext,
     letter_id: LetterId,
     arrived: Annotated[
         bool | None,
@@ -323,8 +329,8 @@ def resolve(
     if arrived is None:
         raise typer.BadParameter("Say --arrived or --not-arrived.")
     words = "is completed." if arrived else "is sent again."
-    visit.say(
-        visit.client.document(_api().resolve, letter_id=letter_id, body={"arrived": arrived}),
+    context.say(
+        context.client.document(_api().resolve, letter_id=letter_id, body={"arrived": arrived}),
         f"Letter {letter_id} {words}",
     )
 
@@ -333,43 +339,43 @@ def resolve(
 
 
 def stats(
-    visit: Visit,
+    context: CommandContext,
     watch: Annotated[
         bool, typer.Option("--watch", "-w", help="Go on showing them, once a second, until Ctrl-C.")
     ] = False,
 ) -> None:
     """Count the letters in each state, over all and per bot."""
     if not watch:
-        counted = visit.client.document(_api().get_stats)
-        visit.show(counted, lambda: _counts(counted))
+        counted = context.client.document(_api().get_stats)
+        context.show(counted, lambda: _counts(counted))
         return
-    if visit.is_json:
+    if context.is_json:
         raise typer.BadParameter("--watch is for people; ask again and again for JSON.")
-    _watch(visit)
+    _watch(context)
 
 
-def _watch(visit: Visit) -> None:
+def _watch(context: CommandContext) -> None:
     with noting_ctrl_c() as is_noted:
         if sys.stdout.isatty():
-            _draw_until(is_noted, visit)
+            _draw_until(is_noted, context)
         else:
-            _write_until(is_noted, visit)
+            _write_until(is_noted, context)
     raise KeyboardInterrupt
 
 
-def _draw_until(is_noted: Callable[[], bool], visit: Visit) -> None:
+def _draw_until(is_noted: Callable[[], bool], context: CommandContext) -> None:
     from rich.live import Live
 
     from peik.cli.output import console
 
-    with Live(_counts(visit.client.document(_api().get_stats)), console=console(), auto_refresh=False) as live:
+    with Live(_counts(context.client.document(_api().get_stats)), console=console(), auto_refresh=False) as live:
         while not noted_within(_WATCH_S, is_noted):
-            live.update(_counts(visit.client.document(_api().get_stats)), refresh=True)
+            live.update(_counts(context.client.document(_api().get_stats)), refresh=True)
 
 
-def _write_until(is_noted: Callable[[], bool], visit: Visit) -> None:
+def _write_until(is_noted: Callable[[], bool], context: CommandContext) -> None:
     while True:
-        counted = visit.client.document(_api().get_stats)
+        counted = context.client.document(_api().get_stats)
         sys.stdout.write(" ".join(f"{name}: {counted[name]}" for name in _COUNTS) + "\n")
         sys.stdout.flush()
         if noted_within(_WATCH_S, is_noted):
@@ -424,10 +430,10 @@ def _counts(counted: Document) -> "RenderableType":
     return table(("bot", *_COUNTS), rows, right=_COUNTS, empty="")
 
 
-def lanes(visit: Visit, bot: Bot = None, chat: OfChat = None, limit: Limit = 50) -> None:
+def lanes(context: CommandContext, bot: Bot = None, chat: OfChat = None, limit: Limit = 50) -> None:
     """List lanes that have letters, and why the first of each is waiting."""
     query = some(bot_id=bot, chat_id=None if chat is None else unshielded(chat), limit=str(limit))
-    page = visit.client.document(_api().list_lanes, query=query)
+    page = context.client.document(_api().list_lanes, query=query)
     found = page["lanes"]
     assert isinstance(found, list)
 
@@ -438,7 +444,7 @@ def lanes(visit: Visit, bot: Bot = None, chat: OfChat = None, limit: Limit = 50)
         columns = ("chat", "topic", "waiting", "first", "why it waits")
         return table(columns, rows, right=("waiting", "first"), empty="Nothing is waiting.")
 
-    visit.show(page, draw)
+    context.show(page, draw)
 
 
 # `peik dead list|causes|show|retry|clear`: letters that failed.
@@ -461,7 +467,7 @@ app = typer.Typer(no_args_is_help=True, help="Letters that failed: look, send ag
 
 @asks(app, "list")
 def show_all(
-    visit: Visit,
+    context: CommandContext,
     bot: OfBot = None,
     chat: OfChat = None,
     user: OfUser = None,
@@ -477,17 +483,17 @@ def show_all(
     wanted = filters(
         state=State.FAILED, bot=bot, chat=chat, user=user, kind=kind, method=method, since=since, text=text, error=error
     )
-    show_letters(visit, wanted, cursor=cursor, limit=limit, empty="There are no dead letters.", is_dead=True)
+    show_letters(context, wanted, cursor=cursor, limit=limit, empty="There are no dead letters.", is_dead=True)
 
 
 asks(app, "show")(status)
 
 
 @asks(app)
-def causes(visit: Visit, bot: OfBot = None, since: DeadSince = None, limit: Limit = 20) -> None:
+def causes(context: CommandContext, bot: OfBot = None, since: DeadSince = None, limit: Limit = 20) -> None:
     """Show what the newest dead letters died of, the most frequent cause first."""
     query = some(bot_id=bot, since=moment(since, "--since", is_past=True), limit=str(limit))
-    page = visit.client.document(_api().list_causes, query=query)
+    page = context.client.document(_api().list_causes, query=query)
     found = page["causes"]
     assert isinstance(found, list)
 
@@ -498,7 +504,7 @@ def causes(visit: Visit, bot: OfBot = None, since: DeadSince = None, limit: Limi
         columns = ("letters", "died of", "methods", "newest")
         return table(columns, rows, right=("letters", "newest"), empty="There are no dead letters.")
 
-    visit.show(page, draw)
+    context.show(page, draw)
 
 
 _All = Annotated[bool, typer.Option("--all", help="All dead letters. Also meant if nothing is said.")]
@@ -506,7 +512,7 @@ _All = Annotated[bool, typer.Option("--all", help="All dead letters. Also meant 
 
 @asks(app)
 def retry(
-    visit: Visit,
+    context: CommandContext,
     letter_id: Annotated[str | None, typer.Argument(metavar="ID", help="One dead letter.")] = None,
     is_all: _All = False,
     bot: OfBot = None,
@@ -524,21 +530,21 @@ def retry(
     if letter_id is not None:
         if wanted or is_all:
             raise typer.BadParameter("Name one letter, or say which ones by filters; not both.")
-        answer = visit.client.document(_api().retry, letter_id=letter_id)
-        visit.say(answer, f"Letter {letter_id} is sent again, at the end of its lane.")
+        answer = context.client.document(_api().retry, letter_id=letter_id)
+        context.say(answer, f"Letter {letter_id} is sent again, at the end of its lane.")
         return
     refuse_both(wanted, is_all=is_all)
-    if not is_confirmed(visit, "Send {} again?", _NOUN, lambda: _count(visit, wanted), is_sure=yes):
-        visit.say({"retried": 0}, "There are no such dead letters.")
+    if not is_confirmed(context, "Send {} again?", _NOUN, lambda: _count(context, wanted), is_sure=yes):
+        context.say({"retried": 0}, "There are no such dead letters.")
         return
-    with visit.waiting("Sending dead letters again…"):
-        answer = visit.client.document(_api().retry_dead, body=wanted, timeout_s=None)
-    visit.say(answer, f"{counted(answer['retried'], _NOUN)} sent again.")
+    with context.waiting("Sending dead letters again…"):
+        answer = context.client.document(_api().retry_dead, body=wanted, timeout_s=None)
+    context.say(answer, f"{counted(answer['retried'], _NOUN)} sent again.")
 
 
 @asks(app)
 def clear(
-    visit: Visit,
+    context: CommandContext,
     is_all: _All = False,
     bot: OfBot = None,
     chat: OfChat = None,
@@ -553,20 +559,20 @@ def clear(
     """Clear dead letters away: those of a filter, or all. Asks first. A line of each stays in the message log."""
     wanted = filters(bot=bot, chat=chat, user=user, kind=kind, method=method, since=since, text=text, error=error)
     refuse_both(wanted, is_all=is_all)
-    if not is_confirmed(visit, "Clear {} away for good?", _NOUN, lambda: _count(visit, wanted), is_sure=yes):
-        visit.say({"cleared": 0}, "There are no such dead letters.")
+    if not is_confirmed(context, "Clear {} away for good?", _NOUN, lambda: _count(context, wanted), is_sure=yes):
+        context.say({"cleared": 0}, "There are no such dead letters.")
         return
-    with visit.waiting("Clearing dead letters away…"):
-        answer = visit.client.document(_api().clear_dead, query=wanted, timeout_s=None)
-    visit.say(answer, f"{counted(answer['cleared'], _NOUN)} cleared away.")
+    with context.waiting("Clearing dead letters away…"):
+        answer = context.client.document(_api().clear_dead, query=wanted, timeout_s=None)
+    context.say(answer, f"{counted(answer['cleared'], _NOUN)} cleared away.")
 
 
-def _count(visit: Visit, wanted: dict[str, str]) -> int:
+def _count(context: CommandContext, wanted: dict[str, str]) -> int:
     """How many dead letters a filter finds, counted up to a bound: nobody should wait for the exact number."""
     if not set(wanted) - {"bot_id"}:
-        stats = visit.client.document(_api().get_stats)
+        stats = context.client.document(_api().get_stats)
         bots = stats["bots"]
         assert isinstance(bots, dict)
         return int(bots.get(wanted["bot_id"], {"failed": 0})["failed"] if wanted else str(stats["failed"]))
     failed = {**wanted, "state": State.FAILED}
-    return count_pages(lambda cursor: listed(visit, failed, cursor=cursor, limit=PAGE), "letters")
+    return count_pages(lambda cursor: listed(context, failed, cursor=cursor, limit=PAGE), "letters")

@@ -7,7 +7,7 @@ import typer
 
 from peik.cli.arguments import secret
 from peik.cli.client import Document
-from peik.cli.command import Visit, asks
+from peik.cli.command import CommandContext, asks
 from peik.cli.filters import Yes
 from peik.errors import NotFound
 
@@ -24,9 +24,9 @@ TokenFile = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", 
 
 
 @asks(app, "list")
-def show_all(visit: Visit) -> None:
+def show_all(context: CommandContext) -> None:
     """List the bots."""
-    page = known_bots(visit)
+    page = known_bots(context)
     found = page["bots"]
     assert isinstance(found, list)
 
@@ -46,53 +46,53 @@ def show_all(visit: Visit) -> None:
         ]
         return table(("bot", "name", "updates", "limits", "added", "state"), rows, empty="No bot yet: peik bots add")
 
-    visit.show(page, draw)
+    context.show(page, draw)
 
 
 @asks(app, may_create=True)
 def add(
-    visit: Visit,
+    context: CommandContext,
     token: TokenFrom = None,
     token_file: TokenFile = None,
     inbound: Annotated[str, typer.Option(metavar="HOW", help="Its updates: off, polling or webhook.")] = "off",
 ) -> None:
     """Add a bot by its token, from a hidden prompt, a file or standard input; or give a known one its new token."""
     text = secret(token, token_file, "Token of the bot")
-    bot = visit.client.document(_api().add_bot, body={"token": text, "inbound": inbound})
-    visit.say(bot, f"Bot {bot['bot_id']} is served.")
+    bot = context.client.document(_api().add_bot, body={"token": text, "inbound": inbound})
+    context.say(bot, f"Bot {bot['bot_id']} is served.")
 
 
 @asks(app)
-def pause(visit: Visit, bot: BotId) -> None:
+def pause(context: CommandContext, bot: BotId) -> None:
     """Send nothing for a bot; its letters wait."""
-    visit.say(_changed(visit, bot, {"paused": True}), f"Bot {bot} is paused; its letters wait.")
+    context.say(_changed(context, bot, {"paused": True}), f"Bot {bot} is paused; its letters wait.")
 
 
 @asks(app)
-def resume(visit: Visit, bot: BotId) -> None:
+def resume(context: CommandContext, bot: BotId) -> None:
     """Let a paused bot go on."""
-    visit.say(_changed(visit, bot, {"paused": False}), f"Bot {bot} goes on.")
+    context.say(_changed(context, bot, {"paused": False}), f"Bot {bot} goes on.")
 
 
 @asks(app)
-def token(visit: Visit, bot: BotId, given: TokenFrom = None, token_file: TokenFile = None) -> None:
+def token(context: CommandContext, bot: BotId, given: TokenFrom = None, token_file: TokenFile = None) -> None:
     """Give a bot its new token after a change at @BotFather, from a hidden prompt, a file or standard input."""
     text = secret(given, token_file, f"New token of bot {bot}")
-    visit.say(_changed(visit, bot, {"token": text}), f"Bot {bot} has its new token.")
+    context.say(_changed(context, bot, {"token": text}), f"Bot {bot} has its new token.")
 
 
 @asks(app)
-def remove(visit: Visit, bot: BotId, yes: Yes = False) -> None:
+def remove(context: CommandContext, bot: BotId, yes: Yes = False) -> None:
     """Forget a bot that has no letters to send."""
-    _known(visit, bot)
-    visit.confirm(f"Forget bot {bot} and its token?", is_sure=yes)
-    visit.client.document(_api().remove_bot, bot_id=bot)
-    visit.say({"bot_id": bot, "removed": True}, f"Bot {bot} is forgotten.")
+    _known(context, bot)
+    context.confirm(f"Forget bot {bot} and its token?", is_sure=yes)
+    context.client.document(_api().remove_bot, bot_id=bot)
+    context.say({"bot_id": bot, "removed": True}, f"Bot {bot} is forgotten.")
 
 
 @asks(app)
 def limits(
-    visit: Visit,
+    context: CommandContext,
     bot: BotId,
     pace: Annotated[bool | None, typer.Option("--pace/--no-pace", help="Whether to keep a pace at all.")] = None,
     bulk_per_s: Annotated[float | None, typer.Option(help="Letters of priority 0 and below, a second.")] = None,
@@ -116,13 +116,13 @@ def limits(
     wanted = {name: value for name, value in given.items() if value is not None}
     if wanted and reset:
         raise typer.BadParameter("--reset takes all of them back; give it alone.")
-    known = _known(visit, bot)
+    known = _known(context, bot)
     if reset:
-        known = _changed(visit, bot, {"limits": None})
+        known = _changed(context, bot, {"limits": None})
     elif wanted:
         old = known["limits"]
-        known = _changed(visit, bot, {"limits": {**(old if isinstance(old, dict) else {}), **wanted}})
-    visit.show(known, lambda: _limits(known))
+        known = _changed(context, bot, {"limits": {**(old if isinstance(old, dict) else {}), **wanted}})
+    context.show(known, lambda: _limits(known))
 
 
 def _api() -> "type[BotApi]":
@@ -131,16 +131,16 @@ def _api() -> "type[BotApi]":
     return BotApi
 
 
-def known_bots(visit: Visit) -> Document:
-    return visit.client.document(_api().list_bots)
+def known_bots(context: CommandContext) -> Document:
+    return context.client.document(_api().list_bots)
 
 
-def _changed(visit: Visit, bot: str, change: Document) -> Document:
-    return visit.client.document(_api().change_bot, bot_id=bot, body=change)
+def _changed(context: CommandContext, bot: str, change: Document) -> Document:
+    return context.client.document(_api().change_bot, bot_id=bot, body=change)
 
 
-def _known(visit: Visit, bot: str) -> Document:
-    found = known_bots(visit)["bots"]
+def _known(context: CommandContext, bot: str) -> Document:
+    found = known_bots(context)["bots"]
     assert isinstance(found, list)
     for one in found:
         if one["bot_id"] == bot:

@@ -173,7 +173,7 @@ def outbox_of(
         events=events,
         defaults=_defaults(config),
         expect=timekeeper.expect,
-        guests=Guests(store.papers, clock),
+        guests=Guests(store.documents, clock),
     )
     return Outbox(
         leases=leases,

@@ -8,7 +8,7 @@ import typer
 
 from peik.cli.arguments import secret
 from peik.cli.client import ANSWER_S, Document, document_for
-from peik.cli.command import Visit, asks
+from peik.cli.command import CommandContext, asks
 from peik.cli.filters import Yes
 from peik.errors import Conflict, Unavailable
 from peik.settings.config import Config
@@ -28,11 +28,11 @@ T = TypeVar("T")
 
 
 @asks(app)
-def status(visit: Visit) -> None:
+def status(context: CommandContext) -> None:
     """Show how many secrets are plain and how many sealed, and with which of the keys. Needs no key."""
     from peik.secrets.api import SecretApi
 
-    document = _asked(visit, visit.remote, SecretApi.get_secrets)
+    document = _asked(context, context.remote, SecretApi.get_secrets)
 
     def draw() -> "RenderableType":
         from peik.cli.output import facts
@@ -48,42 +48,44 @@ def status(visit: Visit) -> None:
             ]
         )
 
-    visit.show(document, draw)
+    context.show(document, draw)
     if document["advice"] is not None:
-        visit.note(str(document["advice"]))
+        context.note(str(document["advice"]))
 
 
 @asks(app, has_archive=True, has_keys=True)
-def rotate(visit: Visit) -> None:
+def rotate(context: CommandContext) -> None:
     """Seal everything with the first key of PEIK_SECRET_KEY: what is plain, and what older keys have sealed."""
     from peik.secrets.api import SecretApi
 
-    remote = visit.remote
-    with visit.waiting("Sealing"):
-        document = _asked(visit, remote, SecretApi.rotate, timeout_s=None)
-        if remote is None and visit.config.has_sessions:
-            document["accounts"] = _reseal_accounts(visit)  # they are in the archive, not in the store
-    visit.say(document, f"{document['sealed']} secrets sealed, {document['renewed']} sealed anew.{_accounts(document)}")
+    remote = context.remote
+    with context.waiting("Sealing"):
+        document = _asked(context, remote, SecretApi.rotate, timeout_s=None)
+        if remote is None and context.config.has_sessions:
+            document["accounts"] = _reseal_accounts(context)  # they are in the archive, not in the store
+    context.say(
+        document, f"{document['sealed']} secrets sealed, {document['renewed']} sealed anew.{_accounts(document)}"
+    )
     if document["left"] is not None:
-        visit.note(str(document["left"]))
+        context.note(str(document["left"]))
 
 
 @asks(app)
-def open(visit: Visit, yes: Yes = False) -> None:  # noqa: A001  the command's name
+def open(context: CommandContext, yes: Yes = False) -> None:  # noqa: A001  the command's name
     """Store everything as plain text again. Stop every node before, and take PEIK_SECRET_KEY away after."""
-    if visit.remote is not None:
+    if context.remote is not None:
         raise Conflict(code="in_use", detail="A Peik runs on this store. Stop it: it would seal what it writes.")
-    visit.confirm("Store tokens, and keys of accounts, as plain text?", is_sure=yes)
-    with visit.waiting("Opening"):
-        document = _on_store(visit, _open)
-        document["accounts"] = _open_accounts(visit.config) if visit.config.has_sessions else None
-    visit.say(document, f"{document['opened']} secrets are plain text now.")
-    visit.note("Take PEIK_SECRET_KEY out of the settings before the next start: with it everything is sealed again.")
+    context.confirm("Store tokens, and keys of accounts, as plain text?", is_sure=yes)
+    with context.waiting("Opening"):
+        document = _on_store(context, _open)
+        document["accounts"] = _open_accounts(context.config) if context.config.has_sessions else None
+    context.say(document, f"{document['opened']} secrets are plain text now.")
+    context.note("Take PEIK_SECRET_KEY out of the settings before the next start: with it everything is sealed again.")
 
 
 @asks(app)
 def mend(
-    visit: Visit,
+    context: CommandContext,
     given: Annotated[str | None, typer.Argument(metavar="-", help="- reads the token from standard input.")] = None,
     token_file: Annotated[
         Path | None, typer.Option("--token-file", metavar="FILE", help="A file with the token.")
@@ -99,13 +101,13 @@ def mend(
         await sealing.mend(store.sealed, store.seals, token)
         return {"bot_id": str(token.bot_id), "mended": True}
 
-    visit.say(_on_store(visit, work), f"Bot {token.bot_id} has its token again.")
+    context.say(_on_store(context, work), f"Bot {token.bot_id} has its token again.")
 
 
-def _reseal_accounts(visit: Visit) -> Document:
+def _reseal_accounts(context: CommandContext) -> Document:
     from peik.accounts.api import SessionApi
 
-    return visit.accounts.document(SessionApi.reseal, timeout_s=None)
+    return context.accounts.document(SessionApi.reseal, timeout_s=None)
 
 
 def _accounts(document: Document) -> str:
@@ -121,7 +123,7 @@ def _accounts(document: Document) -> str:
 
 
 def _asked(
-    visit: Visit,
+    context: CommandContext,
     remote: "RestClient | None",
     handler: Callable[..., Awaitable[object]],
     *,
@@ -139,7 +141,7 @@ def _asked(
         api = SecretApi(_custodian(config, store), None)
         return document_for(await answer_here(api, declared(handler), COMMAND_LINE, {}))
 
-    return _on_store(visit, work)
+    return _on_store(context, work)
 
 
 async def _open(config: Config, store: "AnyStore") -> Document:
@@ -184,14 +186,14 @@ def _open_accounts(config: Config) -> Document:
     return asyncio.run(run())
 
 
-def _on_store(visit: Visit, work: "Callable[[Config, AnyStore], Awaitable[Document]]") -> Document:
+def _on_store(context: CommandContext, work: "Callable[[Config, AnyStore], Awaitable[Document]]") -> Document:
     """On the store of the settings, by its own raw texts: nothing is opened that the work does not open."""
     import asyncio
 
     from peik.clock import SystemClock
     from peik.storage.open import store_of
 
-    config = visit.config
+    config = context.config
     if config.store_kind is StoreKind.SQLITE and not config.sqlite_path.absolute().exists():
         detail = f"There is no {config.sqlite_path.absolute()}. Start `peik serve` there, or name another: --store."
         raise Unavailable(code="no_store", detail=detail)

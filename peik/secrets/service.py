@@ -212,11 +212,11 @@ async def _scrub(store: SealStore, seals: Seals, *, may_rewrite: bool) -> str | 
 
 # What is secret in the store of a running node: checked before anything starts, sealed when every node has the key.
 #
-# Nodes that have keys say so on papers. One that does not could read nothing any more once tokens are sealed, so that
+# Nodes that have keys say so on documents. One that does not could read nothing any more once tokens are sealed, so that
 # it is waited for.
 
 
-SHELF = "sealing"  # by node, the ids of the keys that it has
+COLLECTION = "sealing"  # by node, the ids of the keys that it has
 _LOOK_S = 10.0  # while a node is waited for
 _KEEP_MS = 24 * 3600 * 1000  # of nodes that are gone; one that just starts is not to be seen yet
 _NODES_MAX = 1000
@@ -233,7 +233,7 @@ class Custodian:
         store: SealStore,
         seals: Seals,
         *,
-        papers: DocumentStore,
+        documents: DocumentStore,
         nodes: NodeStore,
         clock: Clock,
         events: Events,
@@ -242,7 +242,7 @@ class Custodian:
         """`renews`: what is sealed with an older key is sealed anew at the start."""
         self._store = store
         self._seals = seals
-        self._papers = papers
+        self._documents = documents
         self._nodes = nodes
         self._clock = clock
         self._events = events
@@ -328,20 +328,20 @@ class Custodian:
     async def _announce(self) -> None:
         now = self._clock.wall_ms()
         living = {node.name for node in await self._nodes.nodes()} | {self._nodes.node}
-        known = await self._papers.papers(SHELF, limit=_NODES_MAX)
+        known = await self._documents.documents(COLLECTION, limit=_NODES_MAX)
         gone = [one.key for one in known if one.key not in living and now - _read(one.body).at_ms > _KEEP_MS]
         own = msgspec.json.encode(_Announced(keys=tuple(self._seals.key_ids), at_ms=now)).decode()
-        await self._papers.file(
-            [Filing(shelf=SHELF, key=self._nodes.node, body=own)]
-            + [Filing(shelf=SHELF, key=name, body=None) for name in gone]
+        await self._documents.file(
+            [Filing(collection=COLLECTION, key=self._nodes.node, body=own)]
+            + [Filing(collection=COLLECTION, key=name, body=None) for name in gone]
         )
 
     async def _without_key(self) -> tuple[str, ...]:
         """Nodes that live and cannot open what we seal."""
         living = [node.name for node in await self._nodes.nodes() if node.name != self._nodes.node]
-        papers = await self._papers.those(SHELF, living)
+        documents = await self._documents.those(COLLECTION, living)
         first = self._seals.key_ids[0]
-        return tuple(name for name in living if name not in papers or first not in _read(papers[name].body).keys)
+        return tuple(name for name in living if name not in documents or first not in _read(documents[name].body).keys)
 
 
 def _read(body: str) -> _Announced:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from peik.cli.command import Visit, tell
+from peik.cli.command import CommandContext, tell
 from peik.errors import StartError
 from peik.inbox.texts import built_in
 from peik.settings.config import Config, find, load, read, shown_address
@@ -158,7 +158,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
     """Show every setting, its value and where that comes from. Secrets are masked."""
-    visit = Visit({}, is_json=as_json, may_create=False)
+    context = CommandContext({}, is_json=as_json, may_create=False)
     try:
         found = find({} if store is None else {"store": store})
         read(found)  # what would stop `peik serve` stops this as well
@@ -188,7 +188,7 @@ def show(
         ]
         return table(("setting", "value", "from"), lines, empty="")
 
-    visit.show({"settings": rows}, draw)
+    context.show({"settings": rows}, draw)
 
 
 def _shown(setting: Setting, text: str | None) -> str | None:

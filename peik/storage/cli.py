@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from peik.cli.command import Exit, Visit, tell
+from peik.cli.command import CommandContext, Exit, tell
 from peik.clock import SystemClock
 from peik.errors import BadInput, Problem, StartError
 
@@ -58,32 +58,32 @@ def migrate(
 ) -> None:
     """Move everything from one store to another: SQLite, PostgreSQL, Redis; or from one archive to another: SQLite, PostgreSQL,
     MongoDB. docs/migrate.md says how to plan it."""
-    visit = Visit({}, is_json=as_json, may_create=False)
+    context = CommandContext({}, is_json=as_json, may_create=False)
     try:
         if archive is not None:
             _refuse_both(origin, target, from_files, to_files)
-            _move_archive(visit, archive, while_in_use=while_in_use, dry_run=dry_run)
+            _move_archive(context, archive, while_in_use=while_in_use, dry_run=dry_run)
             return
         if take_back:
             if origin is None or target is not None:
                 raise typer.BadParameter("--take-back is about one store: give --from, and no --to.")
-            _take_back(visit, origin)
+            _take_back(context, origin)
             return
         if origin is None or target is None:
             raise typer.BadParameter("Say from where and to where: --from and --to, or --archive FROM TO.")
         ends = _ends(origin, target, from_files, to_files)
         if dry_run:
-            _count(visit, ends)
+            _count(context, ends)
         else:
-            _move(visit, ends, while_in_use=while_in_use)
+            _move(context, ends, while_in_use=while_in_use)
     except (Problem, StartError) as problem:
         raise typer.Exit(tell(problem, is_json=as_json)) from None
     except KeyboardInterrupt:
-        visit.note("What was moved so far is kept. Start again to go on.")
+        context.note("What was moved so far is kept. Start again to go on.")
         raise typer.Exit(Exit.INTERRUPTED) from None
 
 
-def _take_back(visit: Visit, origin: str) -> None:
+def _take_back(context: CommandContext, origin: str) -> None:
     import asyncio
 
     from peik.storage.moving.move import end_of, take_back
@@ -94,7 +94,7 @@ def _take_back(visit: Visit, origin: str) -> None:
         words = f"{end.shown} was not moved away; it may be served."
     else:
         words = f"{end.shown} may be served again. It holds what was there when it was moved to {target}: do not serve both."
-    visit.show({"store": end.shown, "was_moved_to": target}, lambda: words)
+    context.show({"store": end.shown, "was_moved_to": target}, lambda: words)
 
 
 def _refuse_both(*given: object) -> None:
@@ -102,16 +102,16 @@ def _refuse_both(*given: object) -> None:
         raise typer.BadParameter("--archive names both ends itself, and has no files. Move the store by itself.")
 
 
-def _move_archive(visit: Visit, named: tuple[str, str], *, while_in_use: bool, dry_run: bool) -> None:
+def _move_archive(context: CommandContext, named: tuple[str, str], *, while_in_use: bool, dry_run: bool) -> None:
     from peik.archive.cli_migrate import count_archive, move_archive
 
     origin, target = (address(one) for one in named)
     if dry_run:
-        count_archive(visit, origin, target)
+        count_archive(context, origin, target)
     else:
-        with watching(visit) as (begin, step):
-            move = move_archive(origin, target, while_in_use=while_in_use, begin=begin, step=step, warn=visit.note)
-        move.show(visit)
+        with watching(context) as (begin, step):
+            move = move_archive(origin, target, while_in_use=while_in_use, begin=begin, step=step, warn=context.note)
+        move.show(context)
 
 
 def _ends(origin: str, target: str, from_files: Path | None, to_files: Path | None) -> "Ends":
@@ -138,25 +138,25 @@ def address(given: str) -> str:
         raise BadInput(code="bad_store", detail=f"{given[1:]} cannot be read: {error}.") from None
 
 
-def _count(visit: Visit, ends: "Ends") -> None:
+def _count(context: CommandContext, ends: "Ends") -> None:
     import asyncio
 
     from peik.storage.moving.move import count
 
-    with visit.waiting("Counting"):
+    with context.waiting("Counting"):
         counts = asyncio.run(count(ends.origin))
     document = {"from": ends.origin.shown, "to": ends.target.shown, "dry_run": True, "counts": counts}
-    visit.show(document, lambda: _table(counts, "would be moved"))
+    context.show(document, lambda: _table(counts, "would be moved"))
 
 
-def _move(visit: Visit, ends: "Ends", *, while_in_use: bool) -> None:
+def _move(context: CommandContext, ends: "Ends", *, while_in_use: bool) -> None:
     import asyncio
 
     from peik.storage.moving.move import move
 
     began = time.monotonic()
     warnings: list[str] = []
-    with _watching(visit, warnings) as watch:
+    with _watching(context, warnings) as watch:
         moved = asyncio.run(move(ends, clock=SystemClock(), while_in_use=while_in_use, watch=watch))
     took_s = time.monotonic() - began
     document = {
@@ -170,8 +170,8 @@ def _move(visit: Visit, ends: "Ends", *, while_in_use: bool) -> None:
         "was_begun": moved.was_begun,
         "took_s": round(took_s, 3),
     }
-    visit.show(document, lambda: _table(moved.counts, "had been moved before" if moved.was_done else "moved"))
-    visit.note(_last_words(moved, took_s))
+    context.show(document, lambda: _table(moved.counts, "had been moved before" if moved.was_done else "moved"))
+    context.note(_last_words(moved, took_s))
 
 
 def _last_words(moved: "MovedStore", took_s: float) -> str:
@@ -190,25 +190,25 @@ def _table(counts: dict[str, int], how: str) -> "RenderableType":
 
 
 @contextlib.contextmanager
-def _watching(visit: Visit, warnings: list[str]) -> "Iterator[MoveWatch]":
+def _watching(context: CommandContext, warnings: list[str]) -> "Iterator[MoveWatch]":
     from peik.storage.moving.move import MoveWatch
 
     def warn(sentence: str) -> None:
         warnings.append(sentence)
-        visit.note(sentence)
+        context.note(sentence)
 
-    with watching(visit) as (begin, step):
+    with watching(context) as (begin, step):
         yield MoveWatch(warn=warn, begin=begin, step=step)
 
 
 @contextlib.contextmanager
-def watching(visit: Visit) -> Iterator[tuple[Callable[[str, int], None], Callable[[int], None]]]:
+def watching(context: CommandContext) -> Iterator[tuple[Callable[[str, int], None], Callable[[int], None]]]:
     """One bar after the other, as the stages come: what begins one, and what advances it."""
     with contextlib.ExitStack() as stack:
         advance: list[Callable[[int], None]] = [lambda done: None]
 
         def begin(words: str, total: int) -> None:
             stack.close()
-            advance[0] = stack.enter_context(visit.progress(words, total, is_bytes=False))
+            advance[0] = stack.enter_context(context.progress(words, total, is_bytes=False))
 
         yield begin, lambda done: advance[0](done)

@@ -36,15 +36,17 @@ class SqlDocuments(ABC):
         """`is_walk`: it goes along an index, whatever the planner thinks of that."""
 
     @abstractmethod
-    async def _change(self, work: Callable[[SqlSession], Awaitable[T]], *, shelves: Collection[str], weight: int) -> T:
+    async def _change(
+        self, work: Callable[[SqlSession], Awaitable[T]], *, collections: Collection[str], weight: int
+    ) -> T:
         """Run something in the next commit; its answer, once that is durable. What it refuses it refuses before it writes, so
         that the others of its commit need not be done again."""
 
     async def file(self, filings: Sequence[Filing]) -> None:
         changes = documents.changes_of(filings)
         if changes:
-            shelves = {change.shelf for change in changes}
-            await self._change(lambda one: self._file(one, changes), shelves=shelves, weight=len(changes))
+            collections = {change.collection for change in changes}
+            await self._change(lambda one: self._file(one, changes), collections=collections, weight=len(changes))
 
     async def _file(self, one: SqlSession, changes: Sequence[DocumentChange]) -> None:
         expecting = [change.name for change in changes if change.expected is not None]
@@ -56,32 +58,38 @@ class SqlDocuments(ABC):
         await one.write_many(self.sql["keep"], kept)
         await one.write_many(self.sql["take_away"], [change.name for change in changes if change.body is None])
 
-    async def paper(self, shelf: str, key: str) -> StoredDocument | None:
-        return (await self.those(shelf, [key])).get(key)
+    async def document(self, collection: str, key: str) -> StoredDocument | None:
+        return (await self.those(collection, [key])).get(key)
 
-    async def those(self, shelf: str, keys: Sequence[str]) -> dict[str, StoredDocument]:
-        rows = await self._read(lambda one: one.rows(self.sql["those"], shelf=shelf, keys=list(keys)))
-        return {paper.key: paper for paper in map(_paper, rows)}
+    async def those(self, collection: str, keys: Sequence[str]) -> dict[str, StoredDocument]:
+        rows = await self._read(lambda one: one.rows(self.sql["those"], collection=collection, keys=list(keys)))
+        return {document.key: document for document in map(_document, rows)}
 
-    async def papers(
-        self, shelf: str, *, after: str | None = None, until: str | None = None, limit: int, is_backwards: bool = False
+    async def documents(
+        self,
+        collection: str,
+        *,
+        after: str | None = None,
+        until: str | None = None,
+        limit: int,
+        is_backwards: bool = False,
     ) -> list[StoredDocument]:
         above, below = (until, after) if is_backwards else (after, until)
         query = _ranged(self.sql["page"], above=above, below=below, order="DESC" if is_backwards else "ASC")
-        bound = {"shelf": shelf, "above": above, "below": below, "limit": limit}
-        return [_paper(row) for row in await self._read(lambda one: one.rows(query, **bound), is_walk=True)]
+        bound = {"collection": collection, "above": above, "below": below, "limit": limit}
+        return [_document(row) for row in await self._read(lambda one: one.rows(query, **bound), is_walk=True)]
 
-    async def count_papers(self, shelf: str) -> int:
-        return await self._read(lambda one: one.number(self.sql["count"], shelf=shelf))
+    async def count_documents(self, collection: str) -> int:
+        return await self._read(lambda one: one.number(self.sql["count"], collection=collection))
 
-    async def shelves(self, prefix: str) -> list[str]:
+    async def collections(self, prefix: str) -> list[str]:
         bound = {"first": prefix, "end": prefix + documents.AFTER_ALL_ASCII}
         return [row[0] for row in await self._read(lambda one: one.rows(self.sql["shelves"], **bound))]
 
-    async def clear_shelf(self, shelf: str, *, until: str | None = None, limit: int) -> int:
+    async def clear_collection(self, collection: str, *, until: str | None = None, limit: int) -> int:
         query = _ranged(self.sql["clear"], above=None, below=until, order="")
-        bound = {"shelf": shelf, "below": until, "limit": limit}
-        return await self._change(lambda one: one.run(query, **bound), shelves=[shelf], weight=limit)
+        bound = {"collection": collection, "below": until, "limit": limit}
+        return await self._change(lambda one: one.run(query, **bound), collections=[collection], weight=limit)
 
 
 def _ranged(query: NamedQuery, *, above: str | None, below: str | None, order: str) -> NamedQuery:
@@ -90,9 +98,9 @@ def _ranged(query: NamedQuery, *, above: str | None, below: str | None, order: s
     return filled(query, where=" AND ".join(conditions) or "true", order=order)
 
 
-def _paper(row: Row) -> StoredDocument:
-    shelf, key, body, version = row
-    return StoredDocument(shelf=shelf, key=key, body=body, version=version)
+def _document(row: Row) -> StoredDocument:
+    collection, key, body, version = row
+    return StoredDocument(collection=collection, key=key, body=body, version=version)
 
 
 COLUMNS = (

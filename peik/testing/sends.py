@@ -94,7 +94,7 @@ def _take(
 
 
 def store(world: World, call: SimCall, upload: UploadedFile, kind: str) -> StoredFile:
-    """Put an upload on the bot's shelf, if its size is allowed."""
+    """Put an upload on the bot's collection, if its size is allowed."""
     size = len(upload.content)
     if size == 0:
         raise bad("file must be non-empty")

@@ -135,7 +135,7 @@ class Hearing:
         assert Counter(text for text in self._chat() if text in wanted) == wanted
 
     async def _heard(self, rule: str, kind: str, times: int, within_s: float) -> list[str]:
-        """Looks at the pager: it works whether or not Telegram and the store do. Whose text it is, the papers say afterwards."""
+        """Looks at the pager: it works whether or not Telegram and the store do. Whose text it is, the store says afterwards."""
         clock = self._runtime().clock
         deadline = clock.mono() + within_s
         while True:

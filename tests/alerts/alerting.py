@@ -42,9 +42,9 @@ class Ear:
 class House:
     """One store; nodes come and go."""
 
-    def __init__(self, clock: VirtualClock, papers: DocumentStore) -> None:
+    def __init__(self, clock: VirtualClock, documents: DocumentStore) -> None:
         self.clock = clock
-        self.papers = papers
+        self.documents = documents
         self.letters: dict[str, str] = {}  # by their key: an outbox takes each once
         self.is_down = False
 
@@ -63,7 +63,7 @@ class House:
             clock=self.clock,
             send=self.send,
             more_ways=[ear],
-            papers=AlertDocuments(self.papers, node=name),
+            documents=AlertDocuments(self.documents, node=name),
             machine=machine,
             **more,
         )
@@ -79,7 +79,7 @@ def play_alerts(story: Callable[[House], Coroutine[Any, Any, None]], folder: Pat
     async def main(clock: VirtualClock) -> None:
         store = SqliteStore(folder / "peik.db", clock=clock, is_owner=True, executor=lambda name: InlineExecutor())
         await store.open()
-        await story(House(clock, store.papers))
+        await story(House(clock, store.documents))
         await store.close()
 
     run_virtual(main)

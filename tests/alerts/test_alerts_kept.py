@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
-from peik.alerts.matters import SHELF, TOLD_MAX
+from peik.alerts.matters import COLLECTION, TOLD_MAX
 from peik.alerts.rules import Noticed
 from peik.broadcasts.events import BroadcastMoved
 from peik.core import events
@@ -30,7 +30,7 @@ def test_it_is_told_once_then_by_its_interval_and_when_it_is_over(tmp_path: Path
             await asyncio.sleep(1)
             assert ear.kinds == ["began", "again", "over"]
             assert list(house.letters.values()) == [one.text for one in ear.said]
-            assert await house.papers.count_papers(SHELF) == 0
+            assert await house.documents.count_documents(COLLECTION) == 0
             assert [(one.kind, one.rule, one.bot_id) for one in await alerts.last()] == [
                 ("over", "bot-paused", 5), ("again", "bot-paused", 5), ("began", "bot-paused", 5),
             ]  # fmt: skip
@@ -93,7 +93,7 @@ def test_what_a_crash_kept_from_being_told_is_told_after_it_and_in_a_chat_once(t
         async with house.node("a-4") as (alerts, ear):
             await asyncio.sleep(5)
             assert (ear.kinds, alerts.ongoing(), len(house.letters)) == (["over"], [], 2)
-            assert await house.papers.count_papers(SHELF) == 0
+            assert await house.documents.count_documents(COLLECTION) == 0
 
     play_alerts(story, tmp_path)
 
@@ -170,21 +170,21 @@ def test_another_process_that_does_not_look_ends_nothing(tmp_path: Path) -> None
 
 
 class Failing:
-    """Papers of a store that is down for a while."""
+    """Documents of a store that is down for a while."""
 
     def __init__(self, house: House) -> None:
         self._house = house
-        self._papers = house.papers
+        self._documents = house.documents
 
     def __getattr__(self, name: str) -> Any:
         if self._house.is_down:
             raise StoreUnavailable(code="store_failed", detail="It is down.")
-        return getattr(self._papers, name)
+        return getattr(self._documents, name)
 
 
 def test_without_a_store_it_is_told_by_the_other_way_at_once_and_filed_later(tmp_path: Path) -> None:
     async def story(house: House) -> None:
-        house.papers = Failing(house)  # type: ignore[assignment]
+        house.documents = Failing(house)  # type: ignore[assignment]
         async with house.node() as (alerts, ear):
             house.is_down = True
             for _ in range(5):
@@ -197,7 +197,7 @@ def test_without_a_store_it_is_told_by_the_other_way_at_once_and_filed_later(tmp
             assert ear.kinds == ["began", "over"]
             assert [one.kind for one in await alerts.last()] == ["over", "began"]
             assert len(house.letters) == 2
-            assert await house.papers.count_papers(SHELF) == 0
+            assert await house.documents.count_documents(COLLECTION) == 0
 
     play_alerts(story, tmp_path)
 
@@ -389,7 +389,7 @@ def test_an_end_that_two_nodes_hear_at_once_is_told_by_one(tmp_path: Path) -> No
             await asyncio.sleep(60)
             assert sorted(ear.kinds + other.kinds) == ["began", "over"]
             assert len(house.letters) == 2
-            assert await house.papers.count_papers(SHELF) == 0
+            assert await house.documents.count_documents(COLLECTION) == 0
 
     play_alerts(story, tmp_path)
 
@@ -416,17 +416,17 @@ def test_a_clock_that_is_set_back_a_year_lets_what_is_over_end(tmp_path: Path) -
 
 def test_papers_that_break_in_a_way_that_nobody_foresaw_keep_nobody_from_being_told(tmp_path: Path) -> None:
     class Broken:
-        def __init__(self, papers: Any) -> None:
-            self._papers = papers
+        def __init__(self, documents: Any) -> None:
+            self._documents = documents
 
         async def file(self, filings: Any) -> None:
             raise ZeroDivisionError("nobody foresaw this")
 
         def __getattr__(self, name: str) -> Any:
-            return getattr(self._papers, name)
+            return getattr(self._documents, name)
 
     async def story(house: House) -> None:
-        house.papers = Broken(house.papers)
+        house.documents = Broken(house.documents)
         async with house.node() as (alerts, ear):
             alerts([PAUSED, events.UnreadDropped(bot_id=6, count=3)])
             await asyncio.sleep(60)
@@ -444,7 +444,7 @@ def test_papers_that_cannot_be_read_at_a_start_are_read_later_and_nothing_is_tol
             alerts([PAUSED])
             await asyncio.sleep(5)
             assert ear.kinds == ["began"]
-        house.papers = Failing(house)  # type: ignore[assignment]
+        house.documents = Failing(house)  # type: ignore[assignment]
         house.is_down = True
         async with house.node("a-2") as (alerts, ear):
             await asyncio.sleep(5)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.alerts.matters import SHELF, AlertDocuments
+from peik.alerts.matters import COLLECTION, AlertDocuments
 from peik.alerts.service import AlertService
 from peik.clock import SystemClock
 from peik.core import events
@@ -34,9 +34,15 @@ def test_two_nodes_tell_it_once_and_the_next_one_ends_it(place: Place) -> None:
 
     def node(store: Store, name: str) -> tuple[AlertService, Ear, asyncio.Task[None]]:
         ear = Ear()
-        papers = AlertDocuments(store.papers, node=name)  # type: ignore[attr-defined]
+        documents = AlertDocuments(store.documents, node=name)  # type: ignore[attr-defined]
         alerts = AlertService(
-            chats=(), clock=SystemClock(), send=nobody, more_ways=[ear], papers=papers, machine="here", off=("route",)
+            chats=(),
+            clock=SystemClock(),
+            send=nobody,
+            more_ways=[ear],
+            documents=documents,
+            machine="here",
+            off=("route",),
         )
         return alerts, ear, asyncio.create_task(alerts.run())
 
@@ -47,7 +53,7 @@ def test_two_nodes_tell_it_once_and_the_next_one_ends_it(place: Place) -> None:
                 alerts([events.BotPaused(bot_id=5, reason="Unauthorized")])
 
             async def is_told() -> bool:
-                """And both know it: whoever came second has read the paper of the first."""
+                """And both know it: whoever came second has read the document of the first."""
                 (told,) = (await one.last()) or (None,)
                 return told is not None and all(
                     matter.told and matter.owed is None and matter.version
@@ -70,7 +76,7 @@ def test_two_nodes_tell_it_once_and_the_next_one_ends_it(place: Place) -> None:
             later([events.BotResumed(bot_id=5)])
 
             async def is_gone() -> bool:
-                return not await store.papers.count_papers(SHELF)
+                return not await store.documents.count_documents(COLLECTION)
 
             await until(is_gone)
             assert heir.kinds == ["over"]

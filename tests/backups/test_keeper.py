@@ -30,7 +30,7 @@ def no_trial(name: str) -> InlineExecutor:
     raise StartError("It cannot be opened.")
 
 
-class Papers:
+class Documents:
     """Those of a store whose disk is full as long as `is_full`: it reads, and does not write."""
 
     def __init__(self, store: SqliteStore) -> None:
@@ -40,10 +40,10 @@ class Papers:
     async def file(self, filings: Sequence[Filing]) -> None:
         if self.is_full:
             raise StoreUnavailable(code="disk_full", detail="The disk is full.")
-        await self._store.papers.file(filings)
+        await self._store.documents.file(filings)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store.papers, name)
+        return getattr(self._store.documents, name)
 
 
 def _spoil(told: Sequence[Event]) -> None:
@@ -72,7 +72,7 @@ class Story:
         self.surprises = 0
         self.is_trial_failing = False
         self.is_disk_bad = False  # what is written to it changes
-        self.papers = Papers(self.store)
+        self.documents = Documents(self.store)
 
     def _hear(self, told: Sequence[Event]) -> None:
         self.told.extend(told)
@@ -90,7 +90,7 @@ class Story:
 
     async def run(self, seconds: float) -> None:
         """So long, with a keeper of its own, as after a restart or on another node."""
-        keeper = Keeper(self.make, papers=self.papers, clock=self.clock, events=self.events, every_s=DAY_S)
+        keeper = Keeper(self.make, documents=self.documents, clock=self.clock, events=self.events, every_s=DAY_S)
         async with asyncio.TaskGroup() as group:
             keeper.start(group)
             await asyncio.sleep(seconds)
@@ -107,12 +107,12 @@ def test_one_a_day_is_made_tried_out_and_the_oldest_go(tmp_path: Path) -> None:
         await told.run(2.5 * DAY_S)
         await told.run(2 * DAY_S)  # whoever comes after goes on with the same days
         assert len(told.made()) == 5, told.told
-        entries = await BackupLedger(told.store.papers).entries()
+        entries = await BackupLedger(told.store.documents).entries()
         files = names_in(tmp_path / "peik.db.backups")
         assert len(files) == 3
         assert set(entries) == files
         assert all(entry.verified_at_ms is not None for entry in entries.values())
-        last = await newest(told.store.papers)
+        last = await newest(told.store.documents)
         assert last.made_at_ms is not None
         assert clock.wall_ms() - last.made_at_ms < DAY_S * 1000
         await told.store.close()
@@ -152,14 +152,14 @@ def test_a_store_that_cannot_be_told_gets_no_second_backup(tmp_path: Path) -> No
     async def story(clock: VirtualClock) -> None:
         told = Story(tmp_path, clock)
         await told.store.open()
-        told.papers.is_full = True
+        told.documents.is_full = True
         await told.run(DAY_S / 4)
         await told.run(DAY_S / 4)  # after a restart too
         (name,) = names_in(tmp_path / "peik.db.backups")
-        assert await BackupLedger(told.store.papers).entries() == {}
-        told.papers.is_full = False
+        assert await BackupLedger(told.store.documents).entries() == {}
+        told.documents.is_full = False
         await told.run(DAY_S / 4)
-        entries = await BackupLedger(told.store.papers).entries()
+        entries = await BackupLedger(told.store.documents).entries()
         assert set(entries) == names_in(tmp_path / "peik.db.backups") == {name}
         assert entries[name].verified_at_ms is not None
         assert len(told.made()) == 1
@@ -180,7 +180,7 @@ def test_the_last_good_one_outlives_those_that_cannot_be_tried_out(tmp_path: Pat
         assert len(told.made()) == 7
         assert good in files
         assert len(files) == 4
-        assert set(await BackupLedger(told.store.papers).entries()) == files
+        assert set(await BackupLedger(told.store.documents).entries()) == files
         told.is_trial_failing = False
         await told.run(DAY_S)
         assert good not in names_in(tmp_path / "peik.db.backups")
@@ -194,12 +194,12 @@ def test_one_that_is_found_broken_counts_as_none(tmp_path: Path) -> None:
         told = Story(tmp_path, clock)
         await told.store.open()
         await told.run(DAY_S / 2)
-        good = await newest(told.store.papers)
+        good = await newest(told.store.documents)
         told.is_disk_bad = True
         await told.run(DAY_S)
         assert len(told.made()) == 2
         assert "damaged" in next(event.why for event in told.told if isinstance(event, BackupFailed))
-        assert await newest(told.store.papers) == good
+        assert await newest(told.store.documents) == good
         await told.store.close()
 
     run_virtual(story)

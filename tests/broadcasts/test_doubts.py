@@ -49,13 +49,13 @@ class Line:
         peik, chance = campaign.stage.peik, random.Random(seed)
         peik.broadcasts.engine.stop()
         parts = (
-            peik.store.papers,
+            peik.store.documents,
             peik.store.contacts,
             BroadcastLetters(peik.outbox.service, peik.store, is_paced=True),
         )
-        papers, contacts, letters = (Doubtful(part, chance) for part in parts)
+        documents, contacts, letters = (Doubtful(part, chance) for part in parts)
         self.engine = Broadcaster(
-            papers=papers,
+            documents=documents,
             contacts=contacts,
             letters=letters,
             clock=peik.clock,

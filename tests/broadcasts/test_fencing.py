@@ -30,7 +30,7 @@ async def left(campaign: Campaign, broadcast_id: str, phase: Phase) -> Broadcast
         back_to = Phase.RECALLING if old.recall_next else Phase.RUNNING
         return replace(old, phase=phase, back_to=back_to, batch=batch, is_withdrawing=True)
 
-    changed = await BroadcastRepository(campaign.stage.peik.store.papers).change(broadcast_id, as_left)
+    changed = await BroadcastRepository(campaign.stage.peik.store.documents).change(broadcast_id, as_left)
     assert changed is not None
     campaign.stage.peik.broadcasts.engine.look()
     return changed[1]
@@ -61,7 +61,7 @@ def test_a_recall_that_halted_deletes_nothing_later() -> None:
     async def story(campaign: Campaign) -> None:
         made = await campaign.create(people(COUNT), start=True)
         await campaign.until(made.id, Phase.COMPLETED)
-        await BroadcastRepository(campaign.stage.peik.store.papers).change(
+        await BroadcastRepository(campaign.stage.peik.store.documents).change(
             made.id, lambda old: replace(old, recall_next=1)
         )
         seen = await left(campaign, made.id, Phase.PAUSED)

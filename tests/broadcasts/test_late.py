@@ -28,7 +28,7 @@ def test_letters_of_long_ago_are_found_and_not_sent_again() -> None:
         def as_left(old: Broadcast) -> Broadcast:
             return replace(old, phase=Phase.RUNNING, batch=batch, started_at_ms=at_ms)
 
-        await BroadcastRepository(stage.peik.store.papers).change(made.id, as_left)
+        await BroadcastRepository(stage.peik.store.documents).change(made.id, as_left)
         done = await campaign.until(made.id, Phase.COMPLETED)
         assert campaign.got() == Counter(people(20))
         assert done.counts.delivered == 20

@@ -97,7 +97,7 @@ def test_cancelled_nobody_else_gets_it_and_everybody_has_an_end(phase: Phase) ->
         await campaign.service.delete(made)
         with pytest.raises(NotFound):
             await campaign.service.get(made)
-        assert await campaign.stage.peik.store.papers.shelves("broadcast") == []
+        assert await campaign.stage.peik.store.documents.collections("broadcast") == []
 
     tell(story)
 

@@ -1,4 +1,4 @@
-"""Ids, keys and shelves: what the service and the engine rely on when many ask at once."""
+"""Ids, keys and collections: what the service and the engine rely on when many ask at once."""
 
 import random
 from collections import Counter
@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from peik.broadcasts.audience import Audience, ContactAudience, listed, read_csv
-from peik.broadcasts.model import ACTIVE_SHELF, SHELF, Phase, PhaseStep, written
+from peik.broadcasts.model import ACTIVE_COLLECTION, COLLECTION, Phase, PhaseStep, written
 from peik.broadcasts.repository import ACTIVE_PAGE, BroadcastRepository, moved
 from peik.broadcasts.service import SCANNED_MAX, BroadcastRequest, BroadcastService, digest_of
 from peik.broadcasts.wiring import BroadcastLetters
@@ -32,7 +32,7 @@ def test_two_of_one_millisecond_do_not_write_over_each_other() -> None:
     async def story(campaign: Campaign) -> None:
         peik = campaign.stage.peik
         service = BroadcastService(
-            papers=peik.store.papers,
+            documents=peik.store.documents,
             contacts=peik.store.contacts,
             letters=BroadcastLetters(peik.outbox.service, peik.store, is_paced=True),
             clock=peik.clock,
@@ -54,7 +54,7 @@ def test_two_of_one_millisecond_do_not_write_over_each_other() -> None:
 def test_what_may_not_go_stays_with_its_ledger() -> None:
     async def story(campaign: Campaign) -> None:
         made = await campaign.create(people(3))
-        assert not await BroadcastRepository(campaign.stage.peik.store.papers).remove(made.id, may=lambda one: False)
+        assert not await BroadcastRepository(campaign.stage.peik.store.documents).remove(made.id, may=lambda one: False)
         assert len(await campaign.ledger(made.id)) == 3
 
     tell(story)
@@ -66,9 +66,9 @@ def test_many_that_wait_for_next_month_keep_none_of_today_from_going() -> None:
         filings = []
         for number in range(ACTIVE_PAGE):
             copy = replace(later, id=f"{number:018d}")
-            filings.append(Filing(shelf=SHELF, key=copy.id, body=written(copy)))
-            filings.append(Filing(shelf=ACTIVE_SHELF, key=copy.id, body="1"))
-        await campaign.stage.peik.store.papers.file(filings)
+            filings.append(Filing(collection=COLLECTION, key=copy.id, body=written(copy)))
+            filings.append(Filing(collection=ACTIVE_COLLECTION, key=copy.id, body="1"))
+        await campaign.stage.peik.store.documents.file(filings)
         made = await campaign.create(people(3), start=True)
         await campaign.until(made.id, Phase.COMPLETED)
         assert campaign.got() == Counter(people(3))

@@ -98,8 +98,8 @@ def test_their_own_update_keeps_its_shape_and_nothing_else() -> None:
 
 
 def test_figures_stay_what_they_are_and_words_lose_the_person() -> None:
-    paper = '{"delivered":912345678,"who":"ann","target":"7/ann/912345678","detail":"chat 912345678"}'
-    assert reworded(ANN, paper) == '{"delivered":912345678,"who":"ann","target":"7/0/0","detail":"chat 0"}'
+    document = '{"delivered":912345678,"who":"ann","target":"7/ann/912345678","detail":"chat 912345678"}'
+    assert reworded(ANN, document) == '{"delivered":912345678,"who":"ann","target":"7/0/0","detail":"chat 0"}'
 
 
 def test_what_was_found_adds_up() -> None:

@@ -11,7 +11,7 @@ from peik.core.documents import Filing
 from peik.core.letter import LetterCall, OnUncertain, Priority, State
 from peik.inbox.delivery import Failed, line_of
 from peik.inbox.store import ArrivalFilter, Burial
-from peik.monitoring.figures import MINUTE_MS, SHELF
+from peik.monitoring.figures import COLLECTION, MINUTE_MS
 from peik.monitoring.values import COUNTED, Sums
 from peik.testing.faults import Kind
 from tests.dashboard.demo import ALERTS, HOUR_MS, NEWS, SHOP, Demo
@@ -82,8 +82,8 @@ async def _figures(demo: Demo, chance: random.Random) -> None:
             seconds = chance.lognormvariate(-2.2, 0.55) * (9 if is_outage else 1)
             sums.end_to_end.add(seconds * 1.3)
             sums.tries.add(seconds)
-        filings.append(Filing(shelf=SHELF, key=f"{minute:010d}:peik-2:1", body=sums.on_paper()))
-    await demo.runtime.store.papers.file(filings)
+        filings.append(Filing(collection=COLLECTION, key=f"{minute:010d}:peik-2:1", body=sums.as_document()))
+    await demo.runtime.store.documents.file(filings)
 
 
 async def _arrivals(demo: Demo, chance: random.Random) -> None:

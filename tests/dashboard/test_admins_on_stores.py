@@ -22,8 +22,8 @@ def test_people_sign_in_are_changed_and_are_signed_out_by_it(kind: Any, tmp_path
     async def main() -> None:
         place = kind(tmp_path)
         async with place.open() as store:
-            people = People(store.papers, place.clock)
-            sign_ins = SignIns(store.papers, people, place.clock, find_key=lambda digest: None, admin_key="k" * 40)
+            people = People(store.documents, place.clock)
+            sign_ins = SignIns(store.documents, people, place.clock, find_key=lambda digest: None, admin_key="k" * 40)
             made = await asyncio.gather(
                 *(people.add("lena", Role.OPERATOR, PASSWORD) for _ in range(2)), return_exceptions=True
             )
@@ -53,7 +53,7 @@ def test_many_refusals_alike_are_one_line_with_their_number(kind: Any, tmp_path:
     async def main() -> None:
         place = kind(tmp_path)
         async with place.open() as store:
-            audit = Audit(store.papers, place.clock, Events())
+            audit = Audit(store.documents, place.clock, Events())
 
             async def refuse(address: str) -> None:
                 await audit.note_refused_again(
@@ -75,7 +75,7 @@ def test_the_audit_log_is_read_backwards_by_who_and_what_and_old_lines_go(kind: 
     async def main() -> None:
         place = kind(tmp_path)
         async with place.open() as store:
-            audit = Audit(store.papers, place.clock, Events(), keep_s=60.0)
+            audit = Audit(store.documents, place.clock, Events(), keep_s=60.0)
             for number in range(5):
                 line = await audit.begin(who="lena", action="letters.retry", target=str(number))
                 place.clock.pass_ms(1000)

@@ -11,7 +11,7 @@ from peik.admin.people import AT_ONCE_MAX, WAITING_MAX, Passwords
 from peik.admin.sign_ins import FAILURES_MAX, HOME_MS, HOMES, OWN_MAX, REFUSED_MAX, Attempts
 from peik.app.dashboard import STRANGERS_BYTES_MAX
 from peik.errors import Forbidden, Unavailable
-from tests.dashboard.papers import opened
+from tests.dashboard.documents import opened
 from tests.dashboard.visiting import KEY, Answer, House, Visit, visit
 from tests.storage.places import ManualClock
 
@@ -82,7 +82,7 @@ def test_strangers_elsewhere_lock_nobody_out_where_he_is_at_home(tmp_path: Path)
     async def story() -> None:
         clock = ManualClock()
         async with opened(tmp_path, clock) as store:
-            attempts = Attempts(store.papers, clock)
+            attempts = Attempts(store.documents, clock)
             places = await attempts.begin(name="mina", address="192.0.2.1")
             await attempts.forgive(places, name="mina", address="192.0.2.1")
             for number in range(FAILURES_MAX):
@@ -95,7 +95,7 @@ def test_strangers_elsewhere_lock_nobody_out_where_he_is_at_home(tmp_path: Path)
                 await attempts.begin(name="mina", address="192.0.2.1")
             clock.pass_ms(HOME_MS + 1)
             await attempts.sweep(at_ms=clock.wall_ms())
-            assert await store.papers.count_papers(HOMES) == 0
+            assert await store.documents.count_documents(HOMES) == 0
 
     asyncio.run(story())
 
@@ -190,7 +190,7 @@ def test_a_browser_is_signed_in_once_and_nobody_fills_the_store_with_sign_ins(tm
             admin = sign_ins.key(KEY)
             assert admin is not None
             tokens = [await sign_ins.sign_in_key(admin, address="") for _ in range(OWN_MAX + 5)]
-            assert await home.peik.store.papers.count_papers("sign_ins") == OWN_MAX + 1
+            assert await home.peik.store.documents.count_documents("sign_ins") == OWN_MAX + 1
             assert await sign_ins.find(tokens[-1]) is not None
             assert await sign_ins.find(other) is not None  # others keep theirs
 

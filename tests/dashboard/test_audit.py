@@ -23,7 +23,7 @@ from peik.errors import Problem, StoreUnavailable
 from peik.web import responses
 from peik.web.access import Access
 from peik.web.routes import routes_of
-from tests.dashboard.papers import Failing, opened
+from tests.dashboard.documents import Failing, opened
 from tests.dashboard.visiting import BOT, KEY, House, listening, visit
 from tests.storage.places import ManualClock
 
@@ -64,7 +64,7 @@ def test_lines_are_found_by_who_action_and_time_the_newest_first(tmp_path: Path)
         events = Events()
         events.listen(told.extend)
         async with opened(tmp_path, clock) as store:
-            audit = Audit(store.papers, clock, events)
+            audit = Audit(store.documents, clock, events)
             began_ms = clock.wall_ms()
             for number in range(7):
                 clock.pass_ms(1000)
@@ -91,14 +91,14 @@ def test_a_deed_that_is_cut_off_stays_as_begun(tmp_path: Path) -> None:
     async def story() -> None:
         clock = ManualClock()
         async with opened(tmp_path, clock) as store:
-            papers = Failing(store.papers)
-            audit = Audit(papers, clock, Events())
+            documents = Failing(store.documents)
+            audit = Audit(documents, clock, Events())
             line = await audit.begin(who="mina", action="keys.revoke", target="3")
-            papers.is_down = True
+            documents.is_down = True
             await audit.end(line, is_done=True)  # the deed stands, and nobody is told that it failed
             with pytest.raises(StoreUnavailable):
                 await audit.begin(who="mina", action="keys.revoke", target="4")  # and this one is not done at all
-            papers.is_down = False
+            documents.is_down = False
             (found,) = (await audit.find()).lines
             assert (found.target, found.outcome) == ("3", Outcome.BEGUN)
 
@@ -109,7 +109,7 @@ def test_lines_go_after_ninety_days(tmp_path: Path) -> None:
     async def story() -> None:
         clock = ManualClock()
         async with opened(tmp_path, clock) as store:
-            audit = Audit(store.papers, clock, Events())
+            audit = Audit(store.documents, clock, Events())
             await audit.note(who="mina", action="old", target="", is_done=True)
             clock.pass_ms(int(KEEP_S * 1000))
             assert await audit.sweep(at_ms=clock.wall_ms()) == 0
@@ -195,25 +195,25 @@ def test_upkeep_goes_on_after_a_store_that_failed(tmp_path: Path) -> None:
 
         events.listen(hear)
         async with opened(tmp_path, clock) as store:
-            papers = Failing(store.papers)
-            audit = Audit(papers, clock, events)
-            people = People(papers, clock)
-            sign_ins = SignIns(papers, people, clock, find_key=lambda digest: None, admin_key=KEY)
-            attempts = Attempts(papers, clock)
+            documents = Failing(store.documents)
+            audit = Audit(documents, clock, events)
+            people = People(documents, clock)
+            sign_ins = SignIns(documents, people, clock, find_key=lambda digest: None, admin_key=KEY)
+            attempts = Attempts(documents, clock)
             key = sign_ins.key(KEY)
             assert key is not None
             await sign_ins.sign_in_key(key, address="")
             await attempts.begin(name="mina", address="10.0.0.1")
             clock.pass_ms(AGE_MS + 1)
-            papers.is_down = True
+            documents.is_down = True
             upkeep = AdminUpkeep(audit=audit, sign_ins=sign_ins, attempts=attempts, clock=clock, events=events)
             running = asyncio.create_task(upkeep.run())
             assert isinstance(await told.get(), StoreFailed)
             assert not running.done()
             running.cancel()
-            papers.is_down = False
+            documents.is_down = False
             await upkeep.once()
-            assert await papers.shelves("sign_in") == []
+            assert await documents.collections("sign_in") == []
 
     asyncio.run(story())
 
@@ -225,14 +225,14 @@ def test_upkeep_goes_on_after_what_nobody_foresaw(tmp_path: Path) -> None:
         events = Events()
         events.listen(lambda heard: [told.put_nowait(event) for event in heard])
         async with opened(tmp_path, clock) as store:
-            papers = store.papers
-            sign_ins = SignIns(papers, People(papers, clock), clock, find_key=lambda digest: None, admin_key=KEY)
+            documents = store.documents
+            sign_ins = SignIns(documents, People(documents, clock), clock, find_key=lambda digest: None, admin_key=KEY)
             # As a newer Peik may have written it, which this one cannot read.
-            await papers.file([Filing(shelf="sign_ins", key="a", body='{"another": "form"}')])
+            await documents.file([Filing(collection="sign_ins", key="a", body='{"another": "form"}')])
             upkeep = AdminUpkeep(
-                audit=Audit(papers, clock, events),
+                audit=Audit(documents, clock, events),
                 sign_ins=sign_ins,
-                attempts=Attempts(papers, clock),
+                attempts=Attempts(documents, clock),
                 clock=clock,
                 events=events,
             )

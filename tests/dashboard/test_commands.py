@@ -88,7 +88,7 @@ async def _is_right(store: str, name: str, password: str) -> Role | None:
     opened = SqliteStore(Path(store.removeprefix("sqlite:///")), clock=SystemClock(), is_owner=True)
     await opened.open()
     try:
-        person = await People(opened.papers, SystemClock()).is_right(name, password)
+        person = await People(opened.documents, SystemClock()).is_right(name, password)
         return None if person is None else person.role
     finally:
         await opened.close()

@@ -7,9 +7,19 @@ import pytest
 
 from peik.admin.model import Key, Role, digest_of
 from peik.admin.people import People
-from peik.admin.sign_ins import AGE_MS, FAILURES_MAX, IDLE_MS, REFUSED_MS, SEEN_MS, SHELF, WINDOW_MS, Attempts, SignIns
+from peik.admin.sign_ins import (
+    AGE_MS,
+    COLLECTION,
+    FAILURES_MAX,
+    IDLE_MS,
+    REFUSED_MS,
+    SEEN_MS,
+    WINDOW_MS,
+    Attempts,
+    SignIns,
+)
 from peik.errors import BadInput, Conflict, Forbidden, NotFound, StoreUnavailable
-from tests.dashboard.papers import Failing, opened
+from tests.dashboard.documents import Failing, opened
 from tests.dashboard.visiting import KEY, House, Visit, visit
 from tests.storage.places import ManualClock
 
@@ -164,8 +174,8 @@ def test_a_sign_in_ends_when_it_is_idle_or_old(tmp_path: Path) -> None:
     async def story() -> None:
         clock = ManualClock()
         async with opened(tmp_path, clock) as store:
-            people = People(store.papers, clock)
-            sign_ins = SignIns(store.papers, people, clock, find_key=lambda digest: None, admin_key=KEY)
+            people = People(store.documents, clock)
+            sign_ins = SignIns(store.documents, people, clock, find_key=lambda digest: None, admin_key=KEY)
             key = sign_ins.key(KEY)
             assert key is not None
             token = await sign_ins.sign_in_key(key, address="")
@@ -179,9 +189,9 @@ def test_a_sign_in_ends_when_it_is_idle_or_old(tmp_path: Path) -> None:
                 assert await sign_ins.find(used) is not None
             clock.pass_ms(IDLE_MS)
             assert await sign_ins.find(used) is None
-            assert await store.papers.count_papers(SHELF) == 2
+            assert await store.documents.count_documents(COLLECTION) == 2
             await sign_ins.sweep()
-            assert await store.papers.count_papers(SHELF) == 0
+            assert await store.documents.count_documents(COLLECTION) == 0
 
     asyncio.run(story())
 
@@ -190,8 +200,8 @@ def test_use_is_noted_in_five_minutes_once(tmp_path: Path) -> None:
     async def story() -> None:
         clock = ManualClock()
         async with opened(tmp_path, clock) as store:
-            people = People(store.papers, clock)
-            sign_ins = SignIns(store.papers, people, clock, find_key=lambda digest: None, admin_key=KEY)
+            people = People(store.documents, clock)
+            sign_ins = SignIns(store.documents, people, clock, find_key=lambda digest: None, admin_key=KEY)
             key = sign_ins.key(KEY)
             assert key is not None
             token = await sign_ins.sign_in_key(key, address="")
@@ -199,8 +209,8 @@ def test_use_is_noted_in_five_minutes_once(tmp_path: Path) -> None:
                 clock.pass_ms(SEEN_MS // 2)
                 # Two requests of one browser at once: one of them notes it.
                 assert None not in await asyncio.gather(sign_ins.find(token), sign_ins.find(token))
-            (paper,) = await store.papers.papers(SHELF, limit=10)
-            assert paper.version == 2
+            (document,) = await store.documents.documents(COLLECTION, limit=10)
+            assert document.version == 2
 
     asyncio.run(story())
 
@@ -209,14 +219,14 @@ def test_who_is_signed_in_can_look_while_nothing_can_be_written(tmp_path: Path) 
     async def story() -> None:
         clock = ManualClock()
         async with opened(tmp_path, clock) as store:
-            papers = Failing(store.papers)
-            people = People(papers, clock)
-            sign_ins = SignIns(papers, people, clock, find_key=lambda digest: None, admin_key=KEY)
+            documents = Failing(store.documents)
+            people = People(documents, clock)
+            sign_ins = SignIns(documents, people, clock, find_key=lambda digest: None, admin_key=KEY)
             key = sign_ins.key(KEY)
             assert key is not None
             token = await sign_ins.sign_in_key(key, address="")
             clock.pass_ms(SEEN_MS)
-            papers.is_down = True
+            documents.is_down = True
             assert await sign_ins.find(token) is not None
             with pytest.raises(StoreUnavailable):
                 await sign_ins.sign_in_key(key, address="")
@@ -232,8 +242,8 @@ def test_a_sign_in_by_a_key_whose_time_is_over_is_over(tmp_path: Path) -> None:
                 id=3, name="shop", digest=digest_of("text"), scopes=("send",), expires_at_ms=clock.wall_ms() + 1000
             )
             keys = {made.digest: made}
-            people = People(store.papers, clock)
-            sign_ins = SignIns(store.papers, people, clock, find_key=keys.get, admin_key=KEY)
+            people = People(store.documents, clock)
+            sign_ins = SignIns(store.documents, people, clock, find_key=keys.get, admin_key=KEY)
             token = await sign_ins.sign_in_key(made, address="")
             found = await sign_ins.find(token)
             assert found is not None
@@ -249,7 +259,7 @@ def test_a_thousand_guesses_at_once_are_no_more_than_five(tmp_path: Path) -> Non
     async def story() -> None:
         clock = ManualClock()
         async with opened(tmp_path, clock) as store:
-            attempts = Attempts(store.papers, clock)
+            attempts = Attempts(store.documents, clock)
             many = [attempts.begin(name="mina", address=f"10.0.0.{number}") for number in range(40)]
             ends = await asyncio.gather(*many, return_exceptions=True)
             assert sum(not isinstance(end, Forbidden) for end in ends) == FAILURES_MAX
@@ -262,7 +272,7 @@ def test_the_lock_opens_after_a_quarter_of_an_hour_and_old_failures_do_not_count
     async def story() -> None:
         clock = ManualClock()
         async with opened(tmp_path, clock) as store:
-            attempts = Attempts(store.papers, clock)
+            attempts = Attempts(store.documents, clock)
             for _ in range(FAILURES_MAX):
                 await attempts.begin(name=None, address="2001:db8::1")
             with pytest.raises(Forbidden, match="quarter"):
@@ -276,7 +286,7 @@ def test_the_lock_opens_after_a_quarter_of_an_hour_and_old_failures_do_not_count
             await attempts.forgive(places)
             clock.pass_ms(WINDOW_MS)
             await attempts.sweep(at_ms=clock.wall_ms())
-            assert await store.papers.count_papers("sign_in_attempts") == 0
+            assert await store.documents.count_documents("sign_in_attempts") == 0
 
     asyncio.run(story())
 
@@ -285,7 +295,7 @@ def test_people_are_added_once_changed_and_removed(tmp_path: Path) -> None:
     async def story() -> None:
         clock = ManualClock()
         async with opened(tmp_path, clock) as store:
-            people = People(store.papers, clock)
+            people = People(store.documents, clock)
             await people.add("Mina.K@shop", Role.VIEWER, PASSWORD)
             with pytest.raises(Conflict, match="already"):
                 await people.add("mina.k@shop", Role.ADMIN, PASSWORD)

@@ -94,7 +94,7 @@ def town() -> Iterator[Town]:
         ids["notification_id"] = made("/v1/notifications", bot_id=BOT, **note)["id"]
         ids |= {"user_id": "u7", "type": "news", "language": "zz"}
         known = User(user_id="u7", language=HIDDEN)  # to whoever runs Peik; it was unlinked
-        peik.run(peik.peik.store.papers.file([filed(USERS, "u7", known)]))
+        peik.run(peik.peik.store.documents.file([filed(USERS, "u7", known)]))
         while not peik.rest("GET", "/v1/contacts", query=f"bot_id={BOT}").json["contacts"]:
             pass  # the census is behind the intake
         paths = peik.rest("GET", "/openapi.json").json["paths"]

@@ -15,7 +15,7 @@ from peik.core.lifecycle import Move
 from peik.core.outcome import Delivered, Uncertain
 from peik.errors import StoreUnavailable
 from peik.monitoring.counts import Counting
-from peik.monitoring.figures import SHELF, Figures
+from peik.monitoring.figures import COLLECTION, Figures
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
 from peik.testing.virtual import VirtualClock, run_virtual
@@ -37,16 +37,16 @@ def doubted() -> events.Settled:
 
 
 class Weather:
-    """Papers that cannot be filed for a while."""
+    """Documents that cannot be filed for a while."""
 
-    def __init__(self, papers: DocumentStore) -> None:
-        self._papers = papers
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
         self.is_bad = False
 
     def __getattr__(self, name: str) -> Any:
         if self.is_bad:
             raise StoreUnavailable(code="store_full", detail="The disk is full.")
-        return getattr(self._papers, name)
+        return getattr(self._documents, name)
 
 
 class House:
@@ -54,14 +54,14 @@ class House:
 
     def __init__(self, clock: VirtualClock, store: SqliteStore, group: asyncio.TaskGroup) -> None:
         self.clock = clock
-        self.papers = Weather(store.papers)
+        self.documents = Weather(store.documents)
         self._group = group
         self._running: dict[Figures, asyncio.Task[None]] = {}
 
     def node(self, name: str = "a") -> Figures:
         figures = Figures(
             counting=Counting(),
-            papers=self.papers,  # type: ignore[arg-type]
+            documents=self.documents,  # type: ignore[arg-type]
             node=name,
             clock=self.clock,
             settled=self.clock,
@@ -160,12 +160,12 @@ def test_a_node_that_ends_leaves_what_it_counted(tmp_path: Path) -> None:
 def test_a_store_that_fails_costs_time_and_nothing_else(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         one = house.node()
-        house.papers.is_bad = True
+        house.documents.is_bad = True
         for _ in range(5):
             hear(one, delivered())
             await asyncio.sleep(60)
         assert await totals(one) == 5
-        house.papers.is_bad = False
+        house.documents.is_bad = False
         await asyncio.sleep(60)
         assert await totals(house.node("b")) == 5
         assert await totals(one) == 5
@@ -180,7 +180,9 @@ def test_what_others_file_late_is_seen_later(tmp_path: Path) -> None:
         await asyncio.sleep(60)
         assert await totals(one) == 1
         late = house.clock.wall_ms() // 60_000 - 30
-        await house.papers.file([Filing(shelf=SHELF, key=f"{late:010d}:z:1", body='{"counts": {"delivered": 7}}')])
+        await house.documents.file(
+            [Filing(collection=COLLECTION, key=f"{late:010d}:z:1", body='{"counts": {"delivered": 7}}')]
+        )
         await asyncio.sleep(400)
         assert await totals(one) == 8
 
@@ -191,8 +193,8 @@ def test_papers_of_another_version_are_left_out(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         minute = house.clock.wall_ms() // 60_000
         bodies = ["[]", '{"counts": {"delivered": 1, "unheard_of": 5}, "more": {}}', '{"counts": "many"}']
-        await house.papers.file(
-            [Filing(shelf=SHELF, key=f"{minute:010d}:z:{at}", body=body) for at, body in enumerate(bodies)]
+        await house.documents.file(
+            [Filing(collection=COLLECTION, key=f"{minute:010d}:z:{at}", body=body) for at, body in enumerate(bodies)]
         )
         assert await totals(house.node()) == 1
 
@@ -205,7 +207,7 @@ def test_two_days_are_kept_and_no_more(tmp_path: Path) -> None:
         for _ in range(60):
             hear(one, delivered())
             await asyncio.sleep(3600)
-        assert 48 <= await house.papers.count_papers(SHELF) <= 50
+        assert 48 <= await house.documents.count_documents(COLLECTION) <= 50
         assert 23 <= await totals(one) <= 25
         assert len(one._minutes) <= 26
 
@@ -217,7 +219,7 @@ def test_nothing_is_filed_while_nothing_happens(tmp_path: Path) -> None:
         one = house.node()
         hear(one, delivered())
         await asyncio.sleep(30 * 86400)  # at a look every ten seconds, virtual time would take long for this
-        assert await house.papers.count_papers(SHELF) == 1
+        assert await house.documents.count_documents(COLLECTION) == 1
         assert one.now().delivered == 0
 
     play_figures(story, tmp_path)

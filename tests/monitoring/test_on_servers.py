@@ -13,9 +13,9 @@ from peik.core.letter import State
 from peik.core.lifecycle import Move
 from peik.core.outcome import Outcome
 from peik.monitoring.counts import Counting
-from peik.monitoring.figures import SHELF, Figures
+from peik.monitoring.figures import COLLECTION, Figures
+from peik.monitoring.pulse import COLLECTION as STANDINGS
 from peik.monitoring.pulse import LEFT_MS, NodeStanding, NodeStandings
-from peik.monitoring.pulse import SHELF as STANDINGS
 from peik.monitoring.values import Ongoing
 from tests.storage.acts import NEVER, NOW, SENT, accept, attempt, draft, front
 from tests.storage.all_places import PLACES
@@ -39,11 +39,11 @@ def play(place: Place, story: Story) -> None:
     asyncio.run(main())
 
 
-async def files(standings: NodeStandings, papers: DocumentStore, is_so: Callable[[list[str]], bool]) -> None:
-    """Let it run until its shelf is as it should be."""
+async def files(standings: NodeStandings, documents: DocumentStore, is_so: Callable[[list[str]], bool]) -> None:
+    """Let it run until its collection is as it should be."""
     task = asyncio.create_task(standings.run())
     async with asyncio.timeout(60):
-        while not is_so([paper.body for paper in await papers.papers(STANDINGS, limit=10)]):  # noqa: ASYNC110  another store
+        while not is_so([document.body for document in await documents.documents(STANDINGS, limit=10)]):  # noqa: ASYNC110  another store
             await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.wait([task])
@@ -54,7 +54,7 @@ def test_what_one_node_counted_is_shown_by_another_also_after_its_end(place: Pla
         clock = place.clock
 
         def node(name: str) -> Figures:
-            return Figures(counting=Counting(), papers=store.papers, node=name, clock=clock, settled=clock)
+            return Figures(counting=Counting(), documents=store.documents, node=name, clock=clock, settled=clock)
 
         one = node("a")
         one.counting([events.Accepted(count=3)])
@@ -66,7 +66,7 @@ def test_what_one_node_counted_is_shown_by_another_also_after_its_end(place: Pla
         await other.close()
         clock.pass_ms(60_000)
         assert [point.accepted for point in await node("c").last(1, 60) if point.accepted] == [3, 4]
-        assert await store.papers.count_papers(SHELF) == 2
+        assert await store.documents.count_documents(COLLECTION) == 2
 
     play(place, story)
 
@@ -77,7 +77,7 @@ def test_what_a_killed_life_had_not_filed_is_found_in_its_letters(place: Place) 
         clock.now_ms = NOW
 
         def node(name: str) -> Figures:
-            return Figures(counting=Counting(), papers=store.papers, node=name, clock=clock, settled=clock)
+            return Figures(counting=Counting(), documents=store.documents, node=name, clock=clock, settled=clock)
 
         async def ended(since_ms: int, until_ms: int) -> dict[int, tuple[int, int]]:
             return dict(await store.ended_by_minute(since_ms=since_ms, until_ms=until_ms))
@@ -115,21 +115,21 @@ def settled(state: State, outcome: Outcome) -> events.Settled:
 
 def test_what_a_node_knows_is_seen_until_it_is_gone_and_again_when_it_is_back(place: Place) -> None:
     async def story(place: Place, store: Any) -> None:
-        papers, clock = store.papers, place.clock
+        documents, clock = store.documents, place.clock
 
         def node(name: str, *alerts: Ongoing) -> NodeStandings:
             own = NodeStanding(node=name, alerts=alerts)
-            return NodeStandings(papers=papers, node=name, own=lambda: own, is_shared=True, clock=clock)
+            return NodeStandings(documents=documents, node=name, own=lambda: own, is_shared=True, clock=clock)
 
         one, other = node("a", TROUBLE), node("b")
-        await files(one, papers, lambda bodies: len(bodies) == 1)
+        await files(one, documents, lambda bodies: len(bodies) == 1)
         assert [standing.alerts for standing in await other.others(["a", "b"])] == [(TROUBLE,)]
         clock.pass_ms(LEFT_MS + 1)
         assert not await other.others(["b"]), "it does not beat, and is taken for gone"
-        assert await papers.count_papers(STANDINGS) == 0
-        await files(one, papers, lambda bodies: len(bodies) == 1)
+        assert await documents.count_documents(STANDINGS) == 0
+        await files(one, documents, lambda bodies: len(bodies) == 1)
         assert [standing.node for standing in await other.others(["a", "b"])] == ["a"]
         await one.close()
-        assert await papers.count_papers(STANDINGS) == 0
+        assert await documents.count_documents(STANDINGS) == 0
 
     play(place, story)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from peik.monitoring.pulse import SHELF, NodeStanding, NodeStandings
+from peik.monitoring.pulse import COLLECTION, NodeStanding, NodeStandings
 from peik.monitoring.values import Ongoing
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
@@ -16,7 +16,7 @@ TROUBLE = Ongoing(name="BotPaused", bot_id=5, text="paused", since_ms=1, last_ms
 
 class Nodes:
     def __init__(self, clock: VirtualClock, store: SqliteStore, group: asyncio.TaskGroup) -> None:
-        self.papers = store.papers
+        self.documents = store.documents
         self.alerts: dict[str, tuple[Ongoing, ...]] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
         self._clock = clock
@@ -26,7 +26,7 @@ class Nodes:
         def own() -> NodeStanding:
             return NodeStanding(node=name, alerts=self.alerts.get(name, ()))
 
-        made = NodeStandings(papers=self.papers, node=name, own=own, is_shared=is_shared, clock=self._clock)
+        made = NodeStandings(documents=self.documents, node=name, own=own, is_shared=is_shared, clock=self._clock)
         self.tasks[name] = self._group.create_task(made.run())
         return made
 
@@ -66,11 +66,11 @@ def test_a_node_that_is_gone_is_not_shown_and_its_paper_goes(tmp_path: Path) -> 
         nodes.tasks.pop("a").cancel()
         await ended.close()
         nodes.tasks.pop("c").cancel()
-        assert await nodes.papers.count_papers(SHELF) == 2
+        assert await nodes.documents.count_documents(COLLECTION) == 2
         assert [standing.node for standing in await other.others(["b"])] == []
         await asyncio.sleep(700)
         await other.others(["b"])
-        assert await nodes.papers.count_papers(SHELF) == 1
+        assert await nodes.documents.count_documents(COLLECTION) == 1
         assert died is not None
 
     play_nodes(story, tmp_path)
@@ -80,7 +80,7 @@ def test_where_one_process_holds_the_whole_nothing_is_filed(tmp_path: Path) -> N
     async def story(nodes: Nodes) -> None:
         alone = nodes.node("a", is_shared=False)
         await asyncio.sleep(100)
-        assert await nodes.papers.count_papers(SHELF) == 0
+        assert await nodes.documents.count_documents(COLLECTION) == 0
         assert list(await alone.others(["a"])) == []
         await alone.close()
 

@@ -112,10 +112,10 @@ def test_a_key_of_other_bots_learns_nothing_of_what_was_accepted(tmp_path: Path)
 def test_keys_go_with_what_they_are_of(tmp_path: Path) -> None:
     async def story(told: Told) -> None:
         await told.notify("old", idempotency_key="k")
-        assert await told.parts.papers.count_papers(KEYS) == 2
+        assert await told.parts.documents.count_documents(KEYS) == 2
         told.clock.pass_ms(30 * HOUR_MS)
         await told.parts.releasing._cleaning.look()
-        assert await told.parts.papers.count_papers(KEYS) == 0
+        assert await told.parts.documents.count_documents(KEYS) == 0
 
     play(tmp_path, story)
 
@@ -153,14 +153,14 @@ def test_what_is_let_go_late_or_under_new_hours_wakes_nobody(tmp_path: Path) -> 
         told.clock.pass_ms(HOUR_MS + MINUTE_MS)
         await told.parts.releasing.release()
         assert late in told.outbox.parcels
-        assert await told.parts.papers.shelves("notices-waiting") == []
+        assert await told.parts.documents.collections("notices-waiting") == []
 
     play(tmp_path, story)
 
 
 def test_the_usual_hours_hold_what_is_let_go_late_to_whoever_has_none_of_his_own(tmp_path: Path) -> None:
     async def story(told: Told) -> None:
-        usual = Packing(told.parts.papers, rate_max=5, quiet=told.quiet(HOUR_MS, 3 * HOUR_MS))
+        usual = Packing(told.parts.documents, rate_max=5, quiet=told.quiet(HOUR_MS, 3 * HOUR_MS))
         told.parts.releasing._packing = usual
         due = told.clock.now_ms + 10 * MINUTE_MS
         await told.notify("late", send_at_ms=due)

@@ -24,9 +24,9 @@ def test_a_code_cannot_be_guessed_and_its_text_is_kept_nowhere() -> None:
         codes = {(await house.links.new_code(f"user-{number}")).code for number in range(20)}
         assert len(codes) == 20
         assert {len(code) for code in codes} == {len(CODE)}  # 128 bits
-        papers = await house.stage.peik.store.papers.papers(CODES, limit=100)
-        assert len(papers) == 20
-        assert not [code for code in codes for paper in papers if code in paper.key + paper.body]
+        documents = await house.stage.peik.store.documents.documents(CODES, limit=100)
+        assert len(documents) == 20
+        assert not [code for code in codes for document in documents if code in document.key + document.body]
 
     tell(story)
 
@@ -63,7 +63,7 @@ def test_used_codes_count_as_guesses_and_one_chats_guesses_lock_no_other() -> No
         await house.until(lambda: len(house.stage.events_of(LinkRefused)) == TRIES_MAX + 1)
         assert await house.link("thief") is None
         await house.linked("aziz", AZIZ)
-        assert await house.stage.peik.store.papers.count_papers(TRIES) == 1
+        assert await house.stage.peik.store.documents.count_documents(TRIES) == 1
 
     tell(story)
 

@@ -59,13 +59,13 @@ def test_one_that_cannot_be_written_any_more_fails_alone(tmp_path: Path) -> None
         (good,) = await parts.service.notify([NotifyRequest(chat_id=1, type="t", message="m", send_at_ms=due_ms)])
         (other,) = await parts.service.notify([NotifyRequest(chat_id=2, type="t", message="m", send_at_ms=due_ms)])
         broken = msgspec.structs.replace(other, said=RenderedText(title="", message="m", template="{nobody_gave_it}"))
-        await parts.papers.file([filed(NOTICES, broken.id, broken)])
+        await parts.documents.file([filed(NOTICES, broken.id, broken)])
         place.clock.pass_ms(60_000)
         await parts.releasing.release()
         assert list(outbox.parcels) == [good.id]
         failed = (await parts.service.notification(broken.id)).notice
         assert (failed.failed_reason or "").startswith("missing_data: ")
-        assert await parts.papers.shelves("notices-waiting") == []
+        assert await parts.documents.collections("notices-waiting") == []
 
     play(tmp_path, story)
 
@@ -79,6 +79,6 @@ def test_many_parcels_that_nobody_handed_over_are_handed_over(tmp_path: Path) ->
         place.clock.pass_ms(60_000)
         await parts.releasing.release()
         assert set(outbox.parcels) == {notice.id for notice in made}
-        assert await parts.papers.shelves("notices-parcels") == []
+        assert await parts.documents.collections("notices-parcels") == []
 
     play(tmp_path, story)

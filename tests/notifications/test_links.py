@@ -198,15 +198,15 @@ def test_what_cannot_be_a_link_is_refused_with_a_reason() -> None:
 
 
 class Failing:
-    """Papers that obey their port; after `calls` commits they say that they cannot, once, before or after the commit."""
+    """Documents that obey their port; after `calls` commits they say that they cannot, once, before or after the commit."""
 
-    def __init__(self, papers: Any) -> None:
-        self._papers = papers
+    def __init__(self, documents: Any) -> None:
+        self._documents = documents
         self.fails_in: int | None = None
         self.is_after = False
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._papers, name)
+        return getattr(self._documents, name)
 
     async def file(self, filings: Any) -> None:
         fails = self.fails_in == 0
@@ -214,7 +214,7 @@ class Failing:
             self.fails_in = None if fails else self.fails_in - 1
         if fails and not self.is_after:
             raise StoreUnavailable(code="store_full", detail="The disk is full.")
-        await self._papers.file(filings)
+        await self._documents.file(filings)
         if fails:
             raise StoreUnavailable(code="in_doubt", detail="The answer was lost.")
 
@@ -224,7 +224,7 @@ def test_a_store_that_fails_in_the_middle_links_once_and_answers_once(is_after: 
     async def story(house: House) -> None:
         made = await house.links.new_code("lena")
         witness = house.census._witnesses[0].__self__  # type: ignore[attr-defined]
-        failing = witness._papers = Failing(witness._papers)
+        failing = witness._documents = Failing(witness._documents)
         failing.fails_in, failing.is_after = 0, is_after
         house.says(LENA, f"/start {made.code}")
         await house.until(lambda: bool(house.got(LENA)))

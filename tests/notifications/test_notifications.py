@@ -256,8 +256,8 @@ def test_a_store_that_fails_between_two_commits_loses_and_doubles_nothing(commit
     """The first commit files the notice with its parcel, the second what became of it."""
 
     async def story(house: House) -> None:
-        failing = Failing(house.service._papers)
-        house.service._papers = house.service._handing._papers = failing  # type: ignore[assignment]
+        failing = Failing(house.service._documents)
+        house.service._documents = house.service._handing._documents = failing  # type: ignore[assignment]
         failing.fails_in, failing.is_after = commit, is_after
         try:
             await house.notify("lena", "once", idempotency_key="k")
@@ -274,8 +274,8 @@ def test_a_store_that_fails_between_two_commits_loses_and_doubles_nothing(commit
 
 
 async def _is_settled(house: House) -> bool:
-    papers = house.stage.peik.store.papers
-    return not await papers.count_papers(PARCELS) and not await papers.count_papers(WAITING)
+    documents = house.stage.peik.store.documents
+    return not await documents.count_documents(PARCELS) and not await documents.count_documents(WAITING)
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -331,15 +331,15 @@ def test_two_nodes_release_what_waits_once() -> None:
 
 def test_old_notifications_and_codes_are_cleared_away() -> None:
     async def story(house: House) -> None:
-        papers = house.stage.peik.store.papers
+        documents = house.stage.peik.store.documents
         await house.stage.peik.outbox.service.change_bot(BOT, inbound="off")  # nobody polls all the time
         await house.notify("lena", "old", idempotency_key="k")
         far = await house.notify("lena", "far", send_at_ms=house.stage.clock.wall_ms() + 40 * 86_400_000)
         await asyncio.sleep(28 * HOUR)
         assert [view.notice.id for view in await house.service.recent(limit=5)] == [far]
-        assert await papers.count_papers(NOTICES) == 1
-        for shelf in ("notices-keys", "link-codes", "notices-rates"):
-            assert await papers.count_papers(shelf) == 0, shelf
-        assert await papers.count_papers("notices-of/u/lena") == 1
+        assert await documents.count_documents(NOTICES) == 1
+        for collection in ("notices-keys", "link-codes", "notices-rates"):
+            assert await documents.count_documents(collection) == 0, collection
+        assert await documents.count_documents("notices-of/u/lena") == 1
 
     tell(story, NotificationTerms(keep_ms=86_400_000))

@@ -65,28 +65,28 @@ class SomeBots:
 
 class Parts:
     def __init__(self, store: Any, clock: ManualClock, outbox: Outbox) -> None:
-        self.papers = papers = store.papers
+        self.documents = documents = store.documents
         events, self.bots = Events(), SomeBots()
         templates, packing, handing = (
-            Templates(papers),
-            Packing(papers, rate_max=5),
-            NotificationDispatch(papers, outbox),
+            Templates(documents),
+            Packing(documents, rate_max=5),
+            NotificationDispatch(documents, outbox),
         )
-        self.links = Links(papers=papers, bots=self.bots, clock=clock, events=events)
+        self.links = Links(documents=documents, bots=self.bots, clock=clock, events=events)
         self.releasing = Releasing(
-            papers=papers,
+            documents=documents,
             packing=packing,
             handing=handing,
-            cleaning=Cleaning(papers, clock=clock, keep_ms=86_400_000),
+            cleaning=Cleaning(documents, clock=clock, keep_ms=86_400_000),
             clock=clock,
             events=events,
         )
         self.service = NotificationService(
-            papers=papers,
+            documents=documents,
             letters=outbox,
             links=self.links,
             templates=templates,
-            checking=Checking(papers=papers, bots=self.bots, templates=templates, quiet=None),
+            checking=Checking(documents=documents, bots=self.bots, templates=templates, quiet=None),
             packing=packing,
             handing=handing,
             releasing=self.releasing,
@@ -94,7 +94,7 @@ class Parts:
             events=events,
         )
         self.redeeming = Redeeming(
-            papers=papers, letters=outbox, templates=templates, texts=load_outreach(), events=events
+            documents=documents, letters=outbox, templates=templates, texts=load_outreach(), events=events
         )
 
 
@@ -182,8 +182,8 @@ def test_links_and_notices_on_every_store(kind: Any, tmp_path: Path) -> None:
             assert all(view.notice.letter_ids for view in views)
             assert len({view.notice.letter_ids for view in views}) == 6  # five alone, seven together
             place.clock.pass_ms(3 * 86_400_000)
-            await Cleaning(store.papers, clock=place.clock, keep_ms=86_400_000).look()
+            await Cleaning(store.documents, clock=place.clock, keep_ms=86_400_000).look()
             assert await one.service.recent(limit=5) == []
-            assert await store.papers.shelves("notices") == []
+            assert await store.documents.collections("notices") == []
 
     asyncio.run(main())

@@ -22,14 +22,17 @@ YEAR_S = 400 * DAY_S
 
 
 def contents(stage: Stage) -> Counter[str]:
-    """How many rows each table has, and papers each shelf."""
+    """How many rows each table has, and documents each collection."""
     found: Counter[str] = Counter()
     with contextlib.closing(sqlite3.connect(f"file:{stage.config().sqlite_path}?mode=ro", uri=True)) as file:
         tables = [name for (name,) in file.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
             (found[table],) = file.execute(f"SELECT count(*) FROM {table}").fetchone()
         found.update(
-            {f"paper {shelf}": count for shelf, count in file.execute("SELECT shelf, count(*) FROM papers GROUP BY 1")}
+            {
+                f"paper {collection}": count
+                for collection, count in file.execute("SELECT shelf, count(*) FROM papers GROUP BY 1")
+            }
         )
     return found
 
@@ -57,7 +60,7 @@ async def furnish(stage: Stage) -> int:
     stage.telegram.block(TOKEN, 12)
     assert (await stage.ended(await stage.text(12, "never arrives"))).state is State.FAILED
     await stage.peik.audit.note(who="mina", action="old", target="", is_done=True)
-    await stage.peik.store.papers.file([Filing(shelf="sign_in_homes", key="home", body=str(at_ms))])
+    await stage.peik.store.documents.file([Filing(collection="sign_in_homes", key="home", body=str(at_ms))])
     await asyncio.sleep(10 * MINUTE_S)  # figures are filed, and passes were made
     return keyed
 

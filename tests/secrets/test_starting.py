@@ -11,7 +11,7 @@ from peik.core.documents import Filing
 from peik.errors import Conflict, StartError
 from peik.secrets import service
 from peik.secrets.seals import is_sealed, key_id_of, seals_of
-from peik.secrets.service import SHELF, Custodian
+from peik.secrets.service import COLLECTION, Custodian
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
 from tests.outbox.story import BOT, TOKEN, Stage, play_closed
@@ -127,7 +127,7 @@ def test_rotating_while_letters_go_on() -> None:
     play_closed(story)
 
 
-# ---- several nodes: the store says who lives, the papers who has which keys ----
+# ---- several nodes: the store says who lives, the documents who has which keys ----
 
 
 class Neighbours:
@@ -153,7 +153,7 @@ def custodian(stage: Stage, name: str, living: list[str], key: str) -> Custodian
     return Custodian(
         store.sealed,
         seals_of(key),
-        papers=store.papers,
+        documents=store.documents,
         nodes=Neighbours(name, living),  # type: ignore[arg-type]
         clock=stage.clock,
         events=told,
@@ -254,10 +254,10 @@ def test_what_a_node_sealed_with_the_old_key_after_the_change_is_renewed_by_the_
 def test_what_nodes_said_that_are_long_gone_is_taken_away() -> None:
     async def story(stage: Stage) -> None:
         async with stage.open():
-            papers = stage.peik.store.papers
-            await papers.file([Filing(shelf=SHELF, key="old", body='{"keys":[],"at_ms":1}')])
+            documents = stage.peik.store.documents
+            await documents.file([Filing(collection=COLLECTION, key="old", body='{"keys":[],"at_ms":1}')])
             await custodian(stage, "a", ["a"], ONE).begin()
-            assert [one.key for one in await papers.papers(SHELF, limit=9)] == ["a"]
+            assert [one.key for one in await documents.documents(COLLECTION, limit=9)] == ["a"]
 
     play_closed(story)
 
@@ -288,7 +288,7 @@ def test_a_process_beside_an_owner_without_the_key_seals_nothing() -> None:
             beside = Custodian(
                 store.sealed,
                 seals,
-                papers=store.papers,
+                documents=store.documents,
                 nodes=nodes,
                 clock=stage.clock,
                 events=events.Events(),  # type: ignore[arg-type]

@@ -28,8 +28,8 @@ from peik.notifications.model import (
     Tries,
     User,
     UserLink,
+    collection_of,
     filed,
-    shelf_of,
     waiting_key,
 )
 from peik.outbox.store import HookDeferred, LetterFilter, Retention
@@ -75,7 +75,7 @@ async def live_through(store: AnyStore) -> None:
     await _letters(store)
     await _arrivals(store)
     await _jobs(store)
-    await _papers(store)
+    await _documents(store)
     await store.contacts.save_contacts(
         BOT,
         [
@@ -143,7 +143,7 @@ async def _jobs(store: AnyStore) -> None:
     await job_acts.end(store.jobs, taken[done], JobEnd.HOPELESS, reason=f"{MARKER} failed", bytes_used=5)
 
 
-async def _papers(store: AnyStore) -> None:
+async def _documents(store: AnyStore) -> None:
     request = NotifyRequest(type="order", message=MARKER, user_id=NAME, bot_id=BOT)
     notice = Notice(
         id="n1", request=request, said=RenderedText(title="", message=MARKER), created_at_ms=NOW, due_at_ms=NOW + HOUR
@@ -156,7 +156,7 @@ async def _papers(store: AnyStore) -> None:
         Recipient(chat=4321, values={"name": "Omid"}),
     ]
     audit = {"id": "0", "who": "admin", "action": "setChat", "target": f"{BOT}/{PERSON}", "detail": f"chat {PERSON}"}
-    await store.papers.file(
+    await store.documents.file(
         [
             filed(USERS, NAME, User(user_id=NAME, link=link)),
             filed(CODES, "c0de", Code(user_id=NAME, bot_id=BOT, expires_at_ms=NOW, used_by=PERSON)),
@@ -164,10 +164,10 @@ async def _papers(store: AnyStore) -> None:
             filed(RATES, f"u/{NAME}", Rates(sent_ms=(NOW,))),
             filed(NOTICES, notice.id, notice),
             filed(WAITING, waiting_key(notice), {}),
-            filed(shelf_of(f"u/{NAME}"), notice.id, {}),
-            Filing(shelf="broadcasts", key="b1", body=written(given)),
+            filed(collection_of(f"u/{NAME}"), notice.id, {}),
+            Filing(collection="broadcasts", key="b1", body=written(given)),
             *(
-                Filing(shelf=ledger_of("b1"), key=key_of(number), body=written(line))
+                Filing(collection=ledger_of("b1"), key=key_of(number), body=written(line))
                 for number, line in enumerate(lines, start=1)
             ),
             filed("audit", "00000000000001-aa", audit),

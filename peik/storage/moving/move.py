@@ -21,7 +21,7 @@ from peik.storage.moving.records import FILES, KINDS, File, Record, Secret
 from peik.storage.spool import sync_folder
 
 PAGE = 2000  # records that are in memory at once, and in one commit
-_PAPERS_AT_ONCE = 500  # the same; each may be a quarter of a megabyte
+_DOCUMENTS_AT_ONCE = 500  # the same; each may be a quarter of a megabyte
 _FILES_AT_ONCE = 50  # of a commit that says that they are there
 
 
@@ -237,7 +237,7 @@ async def _move_kind(ends: Ends, kind: str, progress: MoveProgress, watch: MoveW
     done = progress.of(kind)
     if done.is_done:
         return progress
-    limit = _PAPERS_AT_ONCE if kind == "papers" else PAGE
+    limit = _DOCUMENTS_AT_ONCE if kind == "papers" else PAGE
     page = await ends.origin.page(kind, done.cursor, limit)
     while True:
         done = KindProgress(moved=done.moved, cursor=page.cursor, is_done=page.cursor is None)
@@ -294,7 +294,7 @@ async def _compare(ends: Ends, progress: MoveProgress, watch: MoveWatch) -> None
             continue  # a line may have been read without those who came to stand in it since
         found, cursor, is_first = RecordSum(), None, True
         while is_first or cursor is not None:
-            page = await ends.target.page(kind, cursor, _PAPERS_AT_ONCE if kind == "papers" else PAGE)
+            page = await ends.target.page(kind, cursor, _DOCUMENTS_AT_ONCE if kind == "papers" else PAGE)
             found = found.plus(kind, page.records)
             watch.step(len(page.records))
             cursor, is_first = page.cursor, False

@@ -329,7 +329,7 @@ class JobMean(Record, frozen=True):
     mean_run_ms: int
 
 
-class StoredPaper(Record, frozen=True):
+class DocumentRecord(Record, frozen=True):
     key = ("shelf", "paper_key")
     shelf: str
     paper_key: str
@@ -404,7 +404,7 @@ KINDS: dict[str, type[Record]] = {
     "job_lines": MovedJobLine,
     "job_days": JobDay,
     "job_means": JobMean,
-    "papers": StoredPaper,
+    "papers": DocumentRecord,
     "contacts": StoredContact,
     "contact_places": ContactPlace,
     "sequences": Sequence,

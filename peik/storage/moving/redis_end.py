@@ -34,7 +34,7 @@ from peik.storage.moving.records import (
 )
 from peik.storage.moving.records import Sequence as LastId
 from peik.storage.moving.redis_rows import RedisBatch
-from peik.storage.moving.redis_writes import COUNTER_OF, RedisJobReading, RedisPaperReading, Surroundings, write
+from peik.storage.moving.redis_writes import COUNTER_OF, RedisDocumentReading, RedisJobReading, Surroundings, write
 from peik.storage.redis import letters
 from peik.storage.redis.client import RedisClient, translate
 from peik.storage.redis.nodes import RedisFiles
@@ -215,14 +215,14 @@ class RedisReading:
         self._gone: set[int] | None = None
         self._job_reading = RedisJobReading(redis, prefix)
         self.job_states = self._job_reading.states
-        self._paper_reading = RedisPaperReading(redis, prefix)
+        self._document_reading = RedisDocumentReading(redis, prefix)
         self._rest = RedisRest(redis, prefix)
         self._walks: dict[str, Callable[[str | None, int], Awaitable[RecordPage]]] = {
             "letters": self._letters,
             "arrivals": self._arrivals,
             "jobs": self._jobs,
-            "papers": self._paper_reading.papers,
-            "contacts": self._paper_reading.contacts,
+            "papers": self._document_reading.documents,
+            "contacts": self._document_reading.contacts,
             "chats": self._chats,
             "idempotency": self._idempotency,
             "message_log": self._log,
@@ -244,7 +244,7 @@ class RedisReading:
             "job_lines": self._job_reading.lines,
             "job_days": self._job_reading.days,
             "job_means": self._job_reading.means,
-            "contact_places": self._paper_reading.places,
+            "contact_places": self._document_reading.places,
             "sequences": self._rest.last_ids,
         }
 
@@ -266,8 +266,8 @@ class RedisReading:
         found["letters"] = await self._redis.hlen(self._key("letters"))
         found["arrivals"] = await self._redis.hlen(self._key("arrivals")) - len(await self._gone_ids())
         found["jobs"] = await self._redis.hlen(self._key("jobs"))
-        found["papers"] = await self._paper_reading.count_papers()
-        found["contacts"] = await self._paper_reading.count_contacts()
+        found["papers"] = await self._document_reading.count_documents()
+        found["contacts"] = await self._document_reading.count_contacts()
         found["idempotency"] = await self._redis.hlen(self._key("idempotency"))
         found["message_log"] = await self._redis.hlen(self._key("log"))
         found["handled"] = sum(

@@ -22,6 +22,7 @@ from peik.storage.moving.records import (
     BotHold,
     Checkpoint,
     ContactPlace,
+    DocumentRecord,
     FileId,
     Handled,
     IdempotencyKey,
@@ -41,7 +42,6 @@ from peik.storage.moving.records import (
     Secret,
     StoredContact,
     StoredJob,
-    StoredPaper,
     Story,
     WaitingHook,
     is_merged,
@@ -49,7 +49,7 @@ from peik.storage.moving.records import (
 )
 from peik.storage.moving.records import Sequence as LastId
 from peik.storage.moving.redis_rows import RedisBatch
-from peik.storage.redis.documents import contact_of, name_of, paper_of
+from peik.storage.redis.documents import contact_of, document_of, name_of
 from peik.storage.redis.documents import record_of as contact_record
 from peik.storage.redis.jobs import JobState, held_of, record_of, state_of
 from peik.storage.redis.records import chat_key, encode
@@ -79,7 +79,7 @@ def write(batch: RedisBatch, records: Sequence[Record], known: Surroundings) -> 
     for record in records:
         if isinstance(record, OF_JOBS):
             write_job(batch, record)
-        elif isinstance(record, OF_PAPERS):
+        elif isinstance(record, OF_DOCUMENTS):
             write_document(batch, record)
         else:
             _WRITE[type(record)](batch, record, known)
@@ -312,11 +312,11 @@ _WRITE: dict[type[Record], Callable[[RedisBatch, Any, Surroundings], None]] = {
 }
 
 
-# Papers and known chats into a Redis store and out of it: what stands where is told in
+# Documents and known chats into a Redis store and out of it: what stands where is told in
 # peik/storage/redis/documents.py.
 
 
-OF_PAPERS = (StoredPaper, StoredContact, ContactPlace)
+OF_DOCUMENTS = (DocumentRecord, StoredContact, ContactPlace)
 
 
 # ---- writing ----
@@ -324,7 +324,7 @@ OF_PAPERS = (StoredPaper, StoredContact, ContactPlace)
 
 def write_document(batch: RedisBatch, record: Record) -> None:
     match record:
-        case StoredPaper():
+        case DocumentRecord():
             batch.field(f"papers:{record.shelf}", record.paper_key, f"{record.version} {record.body}")
             batch.member(f"paper_order:{record.shelf}", record.paper_key, 0)
             batch.member("shelves", record.shelf, 0)
@@ -347,8 +347,8 @@ def _contact(batch: RedisBatch, one: StoredContact) -> None:
 # ---- reading ----
 
 
-class RedisPaperReading:
-    """Shelf by shelf and bot by bot, each along its own order."""
+class RedisDocumentReading:
+    """Collection by collection and bot by bot, each along its own order."""
 
     def __init__(self, redis: Any, prefix: str) -> None:
         self._redis = redis
@@ -357,8 +357,8 @@ class RedisPaperReading:
     def _key(self, name: str) -> str:
         return self._prefix + name
 
-    async def papers(self, cursor: str | None, limit: int) -> RecordPage:
-        return await self._walk(await self._shelves(), self._papers_on, cursor, limit)
+    async def documents(self, cursor: str | None, limit: int) -> RecordPage:
+        return await self._walk(await self._collections(), self._documents_on, cursor, limit)
 
     async def contacts(self, cursor: str | None, limit: int) -> RecordPage:
         return await self._walk(await self._bots(), self._contacts_of, cursor, limit)
@@ -368,13 +368,13 @@ class RedisPaperReading:
         places = sorted((int(bot), int(place)) for bot, place in found.items())
         return [ContactPlace(bot, place) for bot, place in places if place > 0]
 
-    async def count_papers(self) -> int:
-        return sum([await self._redis.hlen(self._key(f"papers:{shelf}")) for shelf in await self._shelves()])
+    async def count_documents(self) -> int:
+        return sum([await self._redis.hlen(self._key(f"papers:{shelf}")) for shelf in await self._collections()])
 
     async def count_contacts(self) -> int:
         return sum([await self._redis.hlen(self._key(f"contacts:{bot}")) for bot in await self._bots()])
 
-    async def _shelves(self) -> list[str]:
+    async def _collections(self) -> list[str]:
         return [shelf.decode() for shelf in await self._redis.zrange(self._key("shelves"), 0, -1)]
 
     async def _bots(self) -> list[str]:
@@ -404,11 +404,13 @@ class RedisPaperReading:
         found: list[bytes] = await self._redis.zrangebylex(self._key(order), first, "+", start=0, num=limit)
         return found
 
-    async def _papers_on(self, shelf: str, behind: str | None, limit: int) -> tuple[list[Record], str | None]:
+    async def _documents_on(self, shelf: str, behind: str | None, limit: int) -> tuple[list[Record], str | None]:
         keys = [key.decode() for key in await self._members(f"paper_order:{shelf}", behind, limit)]
         found = await self._redis.hmget(self._key(f"papers:{shelf}"), keys) if keys else []
-        papers = [paper_of(shelf, key, raw) for key, raw in zip(keys, found, strict=True) if raw is not None]
-        return [StoredPaper(one.shelf, one.key, one.body, one.version) for one in papers], keys[-1] if keys else behind
+        documents = [document_of(shelf, key, raw) for key, raw in zip(keys, found, strict=True) if raw is not None]
+        return [DocumentRecord(one.collection, one.key, one.body, one.version) for one in documents], keys[
+            -1
+        ] if keys else behind
 
     async def _contacts_of(self, bot: str, behind: str | None, limit: int) -> tuple[list[Record], str | None]:
         names = [name.decode() for name in await self._members(f"contact_order:{bot}", behind, limit)]

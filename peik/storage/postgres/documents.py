@@ -1,4 +1,4 @@
-"""Papers in the PostgreSQL store: what is asked goes into the commits of a writer of their own."""
+"""Documents in the PostgreSQL store: what is asked goes into the commits of a writer of their own."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable
@@ -16,31 +16,31 @@ from peik.storage.postgres.session import PostgresSession
 from peik.storage.postgres.writer import PostgresOperation, PostgresWays, PostgresWriter
 from peik.storage.sql import SqlSession
 
-# The writer of papers and known chats: in commits of its own, so that no letter ever waits for the lock of a shelf.
+# The writer of documents and known chats: in commits of its own, so that no letter ever waits for the lock of a collection.
 
 
 T = TypeVar("T")
 
-PAPERS = load("papers.sql")
+DOCUMENTS = load("papers.sql")
 CONTACTS = load("contacts.sql")
 
 
 class DocumentOperation(PostgresOperation[T]):
-    """`shelves`: whose papers it writes; `bots`: whose chats. All of them are locked before."""
+    """`shelves`: whose documents it writes; `bots`: whose chats. All of them are locked before."""
 
-    __slots__ = ("bots", "shelves")
+    __slots__ = ("bots", "collections")
 
     def __init__(
         self,
         prepare: Callable[[PostgresBatch], Awaitable[Callable[[], T]]],
         done: Callable[[Finished[T]], None],
         *,
-        shelves: Iterable[str],
+        collections: Iterable[str],
         bots: Iterable[int],
         weight: int,
     ) -> None:
         super().__init__(prepare, done, weight=weight)
-        self.shelves = frozenset(shelves)
+        self.collections = frozenset(collections)
         self.bots = frozenset(bots)
 
 
@@ -51,11 +51,11 @@ class DocumentWriter(PostgresWriter):
         self,
         work: Callable[[PostgresSession], Awaitable[T]],
         *,
-        shelves: Iterable[str] = (),
+        collections: Iterable[str] = (),
         bots: Iterable[int] = (),
         weight: int = 1,
     ) -> T:
-        """Run something in the next commit, with these shelves and the chats of these bots locked; its answer, once that is
+        """Run something in the next commit, with these collections and the chats of these bots locked; its answer, once that is
         durable. What it refuses it refuses before it writes, so that the others of its commit need not be done again."""
         future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
@@ -73,27 +73,27 @@ class DocumentWriter(PostgresWriter):
             else:
                 answer(future, committed.value().value())
 
-        self.submit(DocumentOperation(prepare, done, shelves=shelves, bots=bots, weight=weight))
+        self.submit(DocumentOperation(prepare, done, collections=collections, bots=bots, weight=weight))
         return await future
 
     async def _transaction(self, operations: list[PostgresOperation[object]]) -> list[object]:
-        """All are locked together, in one order: two nodes with the same shelves never wait in a circle."""
+        """All are locked together, in one order: two nodes with the same collections never wait in a circle."""
         asked = [one for one in operations if isinstance(one, DocumentOperation)]
-        shelves = frozenset[str]().union(*(one.shelves for one in asked))
+        collections = frozenset[str]().union(*(one.collections for one in asked))
         bots = frozenset[int]().union(*(one.bots for one in asked))
 
         async def lock(batch: PostgresBatch) -> Callable[[], object]:
-            await _lock(batch.session, shelves=sorted(shelves), bots=sorted(bots))
+            await _lock(batch.session, collections=sorted(collections), bots=sorted(bots))
             return lambda: None
 
         first: PostgresOperation[object] = PostgresOperation(lock, lambda ended: None)
         return (await super()._transaction([first, *operations]))[1:]
 
 
-async def _lock(session: PostgresSession, *, shelves: list[str], bots: list[int]) -> None:
-    if shelves:
-        await session.run(PAPERS["keep_shelves"], shelves=shelves)
-        await session.rows(PAPERS["lock_shelves"], shelves=shelves)
+async def _lock(session: PostgresSession, *, collections: list[str], bots: list[int]) -> None:
+    if collections:
+        await session.run(DOCUMENTS["keep_shelves"], collections=collections)
+        await session.rows(DOCUMENTS["lock_shelves"], collections=collections)
     known = [row[0] for row in await session.rows(CONTACTS["known_bots"], bots=bots)] if bots else []
     if known:
         await session.run(CONTACTS["keep_places"], bots=known)
@@ -112,15 +112,15 @@ class _Ways:
         self,
         work: Callable[[SqlSession], Awaitable[T]],
         *,
-        shelves: Collection[str] = (),
+        collections: Collection[str] = (),
         bots: Collection[int] = (),
         weight: int,
     ) -> T:
-        return await self._writer.run(work, shelves=shelves, bots=bots, weight=weight)
+        return await self._writer.run(work, collections=collections, bots=bots, weight=weight)
 
 
 class PostgresDocuments(_Ways, SqlDocuments):
-    sql = PAPERS
+    sql = DOCUMENTS
 
 
 class PostgresContacts(_Ways, SqlContacts):

@@ -44,12 +44,12 @@ class PostgresForgetting(SqlForgetting):
         self,
         ways: PostgresWays,
         *,
-        papers: DocumentWriter,
+        documents: DocumentWriter,
         jobs: PostgresJobs,
         connect: Callable[[], Awaitable[PostgresSession]],
     ) -> None:
         self._write, self._read = ways.write, ways.read
-        self._papers = papers
+        self._documents = documents
         self._jobs = jobs
         self._connect = connect
 
@@ -78,7 +78,7 @@ class PostgresForgetting(SqlForgetting):
                 batch.telling.chats(bot_id)
             return known, await batch.session.run(_SQL["drop_handled"], **bound)
 
-        contacts = await self._papers.run(lambda one: one.run(_SQL["drop_contacts"], **bound), bots=[bot_id])
+        contacts = await self._documents.run(lambda one: one.run(_SQL["drop_contacts"], **bound), bots=[bot_id])
         known, handled = await self._write(work)
         return Traces(contacts=contacts, chats=known, handled=handled)
 

@@ -61,7 +61,7 @@ class OpenPostgres(PostgresWays):
 
     inbox: PostgresInbox  # from `open` on
     jobs: PostgresJobs
-    papers: PostgresDocuments
+    documents: PostgresDocuments
     contacts: PostgresContacts
     nodes: PostgresNodes
     files: PostgresFiles
@@ -99,7 +99,7 @@ class OpenPostgres(PostgresWays):
         )
         self._writer = PostgresWriter(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
         self._job_writer = JobWriter(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
-        self._paper_writer = DocumentWriter(
+        self._document_writer = DocumentWriter(
             self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring
         )
         try:
@@ -118,9 +118,11 @@ class OpenPostgres(PostgresWays):
         )
         self.files = PostgresFiles(self.file)
         self.jobs = PostgresJobs(self, self._job_writer, node=self._node)
-        self.papers = PostgresDocuments(self, self._paper_writer)
-        self.contacts = PostgresContacts(self, self._paper_writer)
-        self.forgetting = PostgresForgetting(self, papers=self._paper_writer, jobs=self.jobs, connect=self._connect)
+        self.documents = PostgresDocuments(self, self._document_writer)
+        self.contacts = PostgresContacts(self, self._document_writer)
+        self.forgetting = PostgresForgetting(
+            self, documents=self._document_writer, jobs=self.jobs, connect=self._connect
+        )
 
     async def _open(self) -> None:
         first = await self._connect()
@@ -141,7 +143,7 @@ class OpenPostgres(PostgresWays):
         """End at once, as a process does that is killed: what was not committed is lost, and the leases run out."""
         self._writer.abandon()
         self._job_writer.abandon()
-        self._paper_writer.abandon()
+        self._document_writer.abandon()
         await self._neighbourhood.abandon()
         for pool in self._pools:
             pool.end()
@@ -151,7 +153,7 @@ class OpenPostgres(PostgresWays):
         try:
             await self._writer.close()
             await self._job_writer.close()
-            await self._paper_writer.close()
+            await self._document_writer.close()
             await self.nodes.leave()
             await self._neighbourhood.close()
         finally:
@@ -171,7 +173,7 @@ class OpenPostgres(PostgresWays):
     @property
     def commits(self) -> int:
         """How many transactions this node has committed."""
-        return self._writer.commits + self._job_writer.commits + self._paper_writer.commits
+        return self._writer.commits + self._job_writer.commits + self._document_writer.commits
 
 
 _SQL = load("letters.sql")

@@ -223,7 +223,7 @@ class PartClient(RedisClient):
         return answers
 
 
-# The way of papers and known chats to the server: connections of their own, and scripts that know nothing else.
+# The way of documents and known chats to the server: connections of their own, and scripts that know nothing else.
 
 
 _COMMIT = ("prelude", "papers", "contacts", "contact_forgetting", "commit_end")
@@ -231,7 +231,7 @@ _READ = ("prelude", "paper_reading", "contact_reading", "read_end")
 
 
 class DocumentWay:
-    """What papers and known chats share: one client, one writer with group commit."""
+    """What documents and known chats share: one client, one writer with group commit."""
 
     def __init__(self, url: str, bell: "RedisNews", *, node: str) -> None:
         self._client = PartClient(url, commit=_COMMIT, read=_READ)

@@ -1,8 +1,8 @@
-"""Papers on Redis. What stands where:
+"""Documents on Redis. What stands where:
 
-papers:SHELF        hash    key -> its version, a space, and its body
+documents:SHELF        hash    key -> its version, a space, and its body
 paper_order:SHELF   zset    of keys, all with the same score, and so in the order of their bytes
-shelves             zset    of shelves with papers on them, in the same order
+collections             zset    of collections with documents on them, in the same order
 """
 
 from collections import Counter
@@ -18,7 +18,7 @@ from peik.storage.redis.commits import DocumentWay
 from peik.storage.redis.records import decode, pairs
 
 _CLEARED_AT_ONCE = (
-    1000  # papers that one call of the server takes away: some milliseconds, in which its other clients wait
+    1000  # documents that one call of the server takes away: some milliseconds, in which its other clients wait
 )
 
 
@@ -40,50 +40,56 @@ class RedisDocuments:
                 if change.body is not None:
                     among.append(change.body.encode())
                 expected = False if change.expected is None else change.expected
-                rows.append((change.shelf, change.key, expected, change.body is not None and len(among) + 1))
+                rows.append((change.collection, change.key, expected, change.body is not None and len(among) + 1))
             return ["paper_file", rows]
 
         refused = await self._commits.submit(build, lambda done: done.value, weight=len(changes))
         if refused:
             raise documents.changed(changes[refused - 1].name)
 
-    async def paper(self, shelf: str, key: str) -> StoredDocument | None:
-        return (await self.those(shelf, [key])).get(key)
+    async def document(self, collection: str, key: str) -> StoredDocument | None:
+        return (await self.those(collection, [key])).get(key)
 
-    async def those(self, shelf: str, keys: Sequence[str]) -> dict[str, StoredDocument]:
-        (found,) = await self._ask(["paper_those", shelf, list(keys)])
-        return {key: paper_of(shelf, key, raw) for key, raw in zip(keys, found, strict=True) if raw is not None}
+    async def those(self, collection: str, keys: Sequence[str]) -> dict[str, StoredDocument]:
+        (found,) = await self._ask(["paper_those", collection, list(keys)])
+        return {key: document_of(collection, key, raw) for key, raw in zip(keys, found, strict=True) if raw is not None}
 
-    async def papers(
-        self, shelf: str, *, after: str | None = None, until: str | None = None, limit: int, is_backwards: bool = False
+    async def documents(
+        self,
+        collection: str,
+        *,
+        after: str | None = None,
+        until: str | None = None,
+        limit: int,
+        is_backwards: bool = False,
     ) -> list[StoredDocument]:
         above, below = (until, after) if is_backwards else (after, until)
         bounds = [False if key is None else key for key in (above, below)]
-        ((keys, found),) = await self._ask(["paper_page", shelf, *bounds, limit, is_backwards])
-        return [paper_of(shelf, key.decode(), raw) for key, raw in zip(keys, found, strict=True)]
+        ((keys, found),) = await self._ask(["paper_page", collection, *bounds, limit, is_backwards])
+        return [document_of(collection, key.decode(), raw) for key, raw in zip(keys, found, strict=True)]
 
-    async def count_papers(self, shelf: str) -> int:
-        (found,) = await self._ask(["paper_count", shelf])
+    async def count_documents(self, collection: str) -> int:
+        (found,) = await self._ask(["paper_count", collection])
         return int(found)
 
-    async def shelves(self, prefix: str) -> list[str]:
+    async def collections(self, prefix: str) -> list[str]:
         (found,) = await self._ask(["paper_shelves", prefix, prefix + documents.AFTER_ALL_ASCII])
-        return [shelf.decode() for shelf in found]
+        return [collection.decode() for collection in found]
 
-    async def clear_shelf(self, shelf: str, *, until: str | None = None, limit: int) -> int:
+    async def clear_collection(self, collection: str, *, until: str | None = None, limit: int) -> int:
         gone = 0
         while gone < limit:
             some = min(limit - gone, _CLEARED_AT_ONCE)
-            went = await self._commits.write("paper_clear", shelf, False if until is None else until, some)
+            went = await self._commits.write("paper_clear", collection, False if until is None else until, some)
             gone += went
             if went < some:
                 break
         return gone
 
 
-def paper_of(shelf: str, key: str, raw: bytes) -> StoredDocument:
+def document_of(collection: str, key: str, raw: bytes) -> StoredDocument:
     version, _, body = raw.partition(b" ")
-    return StoredDocument(shelf=shelf, key=key, body=body.decode(), version=int(version))
+    return StoredDocument(collection=collection, key=key, body=body.decode(), version=int(version))
 
 
 # Known chats on Redis. What stands where:

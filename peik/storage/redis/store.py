@@ -67,7 +67,7 @@ class OpenRedis:
     nodes: RedisNodes
     files: RedisFiles
     jobs: RedisJobs
-    papers: RedisDocuments
+    documents: RedisDocuments
     contacts: RedisContacts
     forgetting: RedisForgetting
 
@@ -121,13 +121,13 @@ class OpenRedis:
             address=self._address,
         )
         self.jobs = RedisJobs(self._url, self._bell, node=node)
-        self._paper_way = DocumentWay(self._url, self._bell, node=node)
-        self.papers = RedisDocuments(self._paper_way)
-        self.contacts = RedisContacts(self._paper_way)
+        self._document_way = DocumentWay(self._url, self._bell, node=node)
+        self.documents = RedisDocuments(self._document_way)
+        self.contacts = RedisContacts(self._document_way)
         self.forgetting = RedisForgetting(self._client, self._commits, contacts=self.contacts, jobs=self.jobs)
         try:
             await self.jobs.open()
-            await self._paper_way.open()
+            await self._document_way.open()
             await self._bell.open()
         except BaseException:
             await self.abandon()
@@ -139,7 +139,7 @@ class OpenRedis:
         try:
             await self._writer.drained()
             await self.jobs.drained()
-            await self._paper_way.drained()
+            await self._document_way.drained()
             with contextlib.suppress(StoreUnavailable):
                 await self.nodes.leave()
             await self._bell.close(is_told=True)
@@ -150,7 +150,7 @@ class OpenRedis:
         """Everything of this process ends, as if it had been killed."""
         await self._bell.close(is_told=False)
         await self.jobs.abandon()
-        await self._paper_way.abandon()
+        await self._document_way.abandon()
         await self._writer.abandon()
         await self._client.close()
 

@@ -27,7 +27,7 @@ class _Ways:
         self,
         work: Callable[[SqlSession], Awaitable[T]],
         *,
-        shelves: Collection[str] = (),
+        collections: Collection[str] = (),
         bots: Collection[int] = (),
         weight: int,
     ) -> T:

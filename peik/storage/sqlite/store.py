@@ -135,8 +135,8 @@ class SqliteStore(SqliteWays, SqlKeys):
     inbox: SqliteInbox  # from `open` on
     nodes: SqliteNodes
     jobs: SqliteJobs
-    papers: SqliteDocuments
-    documents: SqliteContacts
+    documents: SqliteDocuments
+    contacts: SqliteContacts
     forgetting: SqliteForgetting
     marks_at_once = True
     key_sql, hook_sql = sql.load(_FOLDER, "sqlite_keys.sql"), sql.load(_FOLDER, "sqlite_hooks.sql")
@@ -186,7 +186,7 @@ class SqliteStore(SqliteWays, SqlKeys):
         self.inbox = SqliteInbox(self, clock=self._clock, seals=self.seals)
         self.nodes = SqliteNodes(self._path, clock=self._clock, claim=self.claim, has_news=self.has_foreign_writes)
         self.jobs = SqliteJobs(self, now_ms=self._clock.wall_ms, node=lambda: self.nodes.node)
-        self.papers = SqliteDocuments(self)
+        self.documents = SqliteDocuments(self)
         self.contacts = SqliteContacts(self)
         self.forgetting = SqliteForgetting(self, busy_ms=self._busy_ms)
 

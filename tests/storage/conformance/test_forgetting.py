@@ -149,7 +149,7 @@ async def test_who_waits_for_a_broadcast_is_passed_over(place: Place) -> None:
         await live_through(store)
         whole = forgetter(place, store)
         await whole.forget(await whole.person(user_id=PERSON), who="a test")
-        book = BroadcastRepository(store.papers)
+        book = BroadcastRepository(store.documents)
         lines = dict(await book.lines("b1", first=1, limit=9))
         assert [line.state for line in lines.values()] == ["delivered", "suppressed", "pending"]
         assert [line.chat for line in lines.values()] == [0, 0, 4321]
@@ -159,12 +159,12 @@ async def test_who_waits_for_a_broadcast_is_passed_over(place: Place) -> None:
 async def test_one_bot_forgets_and_the_others_do_not(place: Place) -> None:
     async with place.open() as store:
         ours, theirs = await accept(store, draft(PERSON), draft(PERSON, bot_id=OTHER_BOT))
-        await store.papers.file([Filing(shelf="audit", key="1", body=f'{{"target":"{PERSON}"}}')])
+        await store.documents.file([Filing(collection="audit", key="1", body=f'{{"target":"{PERSON}"}}')])
         whole = forgetter(place, store)
         done = await whole.forget(await whole.person(user_id=PERSON, bot_id=BOT), who="a test")
         assert done.count == 1
         assert [one.id for one in await store.letters([ours, theirs])] == [theirs]
-        assert str(PERSON) in (await store.papers.paper("audit", "1")).body
+        assert str(PERSON) in (await store.documents.document("audit", "1")).body
 
 
 async def test_a_dry_run_changes_nothing(place: Place) -> None:

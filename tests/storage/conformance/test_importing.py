@@ -14,7 +14,7 @@ from tests.storage.places import BOT, Place
 
 def service_of(store: Store) -> ImportService:
     return ImportService(
-        papers=store.papers, contacts=store.contacts, inbox=store.inbox, clock=SystemClock(), server=SERVER
+        documents=store.documents, contacts=store.contacts, inbox=store.inbox, clock=SystemClock(), server=SERVER
     )
 
 

@@ -114,7 +114,7 @@ async def fill(store: AnyStore) -> None:
     await _ended(store)
     await _inbox(store)
     await _jobs(store.jobs)
-    await _papers(store)
+    await _documents(store)
 
 
 async def _people(store: Store) -> None:
@@ -294,12 +294,14 @@ async def _ended_jobs(jobs: JobStore) -> None:
     await jobs.retry(again + 2, at_ms=NOW + 970)
 
 
-async def _papers(store: AnyStore) -> None:
-    """Shelves with several papers and versions, one that got empty, and chats of two bots, of which one was seen again."""
-    papers, contacts = store.papers, store.contacts
-    await papers.file([Filing(shelf=shelf, key=key, body='"é"') for shelf in ("audit", "b:1", "b:2") for key in "aBc~"])
-    await papers.file([Filing(shelf="audit", key="B", body='{"n": 2}'), Filing(shelf="b:1", key="c", body=None)])
-    await papers.clear_shelf("b:2", limit=10)
+async def _documents(store: AnyStore) -> None:
+    """Collections with several documents and versions, one that got empty, and chats of two bots, of which one was seen again."""
+    documents, contacts = store.documents, store.contacts
+    await documents.file(
+        [Filing(shelf=shelf, key=key, body='"é"') for shelf in ("audit", "b:1", "b:2") for key in "aBc~"]
+    )
+    await documents.file([Filing(shelf="audit", key="B", body='{"n": 2}'), Filing(shelf="b:1", key="c", body=None)])
+    await documents.clear_collection("b:2", limit=10)
     for bot_id in (BOT, OTHER_BOT):
         seen = Contact(bot_id=bot_id, chat_id=5, type="private", first_seen_ms=NOW, last_seen_ms=NOW)
         replace = msgspec.structs.replace

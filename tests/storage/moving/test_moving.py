@@ -89,17 +89,17 @@ async def seen(store: Store) -> dict[str, Any]:
         "states": [await inbox_acts.states(inbox, one.name) for one in consumers],
         "outages": [await inbox.outages(BOT, is_open=is_open) for is_open in (True, False)],
         "tallies of arrivals": await inbox.inbox_tallies(),
-        **await seen_papers(store),
+        **await seen_documents(store),
     }
 
 
-async def seen_papers(store: Store) -> dict[str, Any]:
-    shelves = await store.papers.shelves("")
+async def seen_documents(store: Store) -> dict[str, Any]:
+    shelves = await store.documents.shelves("")
     contacts, everybody = store.contacts, ContactFilter()
     kinds = (everybody, ContactFilter(is_gone=True), ContactFilter(languages=frozenset({"ru"})))
     return {
-        "shelves": [(one, await store.papers.count_papers(one)) for one in shelves],
-        "papers": [await store.papers.papers(one, limit=100) for one in shelves],
+        "shelves": [(one, await store.documents.count_documents(one)) for one in shelves],
+        "papers": [await store.documents.documents(one, limit=100) for one in shelves],
         "known chats": [await contacts.contacts(bot, everybody, after=None, limit=100) for bot in (BOT, OTHER_BOT)],
         "newest chats": await contacts.newest_contacts(BOT, everybody, before=None, limit=100),
         "found chats": await contacts.contacts(BOT, ContactFilter(text="@ZH"), after=None, limit=100),
@@ -149,10 +149,10 @@ async def test_papers_and_chats_go_on_in_the_other_store(pair: tuple[Place, Plac
     await moved(origin, target)
     async with target.open() as store:
         with pytest.raises(Conflict):
-            await store.papers.file([Filing(shelf="audit", key="B", body="{}", version=1)])
-        await store.papers.file([Filing(shelf="audit", key="B", body="{}", version=2)])
-        await store.papers.file([Filing(shelf="b:1", key="c", body="{}", version=0)])
-        assert [await store.papers.count_papers(shelf) for shelf in ("audit", "b:1", "b:2")] == [4, 4, 0]
+            await store.documents.file([Filing(shelf="audit", key="B", body="{}", version=1)])
+        await store.documents.file([Filing(shelf="audit", key="B", body="{}", version=2)])
+        await store.documents.file([Filing(shelf="b:1", key="c", body="{}", version=0)])
+        assert [await store.documents.count_documents(shelf) for shelf in ("audit", "b:1", "b:2")] == [4, 4, 0]
         known = await store.contacts.contact(BOT, 5)
         assert known is not None
         back = msgspec.structs.replace(known, is_gone=False, campaign="another")

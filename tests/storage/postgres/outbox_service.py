@@ -129,7 +129,7 @@ async def counters(folder: Path) -> AsyncIterator[Counters]:
             events=Events(),
             defaults=Defaults(),
             expect=lambda at_ms: None,
-            guests=Guests(store.papers, places[1].clock),
+            guests=Guests(store.documents, places[1].clock),
         )
         service.open(await store.bots())
         yield Counters(one, other, service, places[1])

@@ -14,21 +14,21 @@ DELETE FROM papers WHERE (shelf, key) IN (VALUES {rows})
 
 -- name: those
 SELECT p.shelf, p.key, p.body, p.version FROM papers AS p
-WHERE p.shelf = :shelf AND p.key IN (SELECT value FROM json_each(:keys))
+WHERE p.shelf = :collection AND p.key IN (SELECT value FROM json_each(:keys))
 
 -- name: page
 -- {where} is a range of keys: a walk along the primary key, the same at any depth.
 SELECT p.shelf, p.key, p.body, p.version FROM papers AS p
-WHERE p.shelf = :shelf AND {where}
+WHERE p.shelf = :collection AND {where}
 ORDER BY p.key {order} LIMIT :limit
 
 -- name: count
-SELECT s.papers FROM paper_shelves AS s WHERE s.shelf = :shelf
+SELECT s.papers FROM paper_shelves AS s WHERE s.shelf = :collection
 
 -- name: shelves
 SELECT s.shelf FROM paper_shelves AS s WHERE s.shelf >= :first AND s.shelf < :end ORDER BY s.shelf
 
 -- name: clear
-DELETE FROM papers WHERE shelf = :shelf AND key IN (
-    SELECT p.key FROM papers AS p WHERE p.shelf = :shelf AND {where} ORDER BY p.key LIMIT :limit
+DELETE FROM papers WHERE shelf = :collection AND key IN (
+    SELECT p.key FROM papers AS p WHERE p.shelf = :collection AND {where} ORDER BY p.key LIMIT :limit
 )

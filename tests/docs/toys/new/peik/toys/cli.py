@@ -2,25 +2,25 @@
 
 import typer
 
-from peik.cli.command import Visit, asks
+from peik.cli.command import CommandContext, asks
 from peik.cli.remote import RestClient
 
 app = typer.Typer(help="Toys.")
 
 
 @asks(app, "count")
-def count(visit: Visit) -> None:
+def count(context: CommandContext) -> None:
     """Count the toys."""
-    client = visit.client
+    client = context.client
     assert isinstance(client, RestClient)
     found = client.call("GET", "/v1/toys")
-    visit.say(found, f"There are {found['count']} toys.")
+    context.say(found, f"There are {found['count']} toys.")
 
 
 @asks(app, "break")
-def break_one(visit: Visit) -> None:
+def break_one(context: CommandContext) -> None:
     """Break a toy."""
-    client = visit.client
+    client = context.client
     assert isinstance(client, RestClient)
     left = client.call("POST", "/v1/toys/break")
-    visit.say(left, f"{left['count']} are left.")
+    context.say(left, f"{left['count']} are left.")

@@ -1,4 +1,4 @@
-"""Papers whose answer was lost on the way: filed once, and whoever asks again finds out by the version."""
+"""Documents whose answer was lost on the way: filed once, and whoever asks again finds out by the version."""
 
 import pytest
 
@@ -10,14 +10,14 @@ from tests.storage.redis_place import RedisPlace
 
 async def test_whoever_is_in_doubt_finds_out_by_the_version(place: RedisPlace) -> None:
     async with place.open(is_owner=False), wired(place) as (store, wire):
-        await store.papers.file([Filing(shelf="audit", key="a", body="{}", version=0)])
-        again = [Filing(shelf="audit", key="a", body="[]", version=1)]
+        await store.documents.file([Filing(collection="audit", key="a", body="{}", version=0)])
+        again = [Filing(collection="audit", key="a", body="[]", version=1)]
         wire.loses = b"paper_file"
         with pytest.raises(InDoubt):
-            await store.papers.file(again)
+            await store.documents.file(again)
         assert wire.lost == 1
         with pytest.raises(Conflict):
-            await store.papers.file(again)
-        found = await store.papers.paper("audit", "a")
+            await store.documents.file(again)
+        found = await store.documents.document("audit", "a")
         assert found is not None
         assert (found.body, found.version) == ("[]", 2)

@@ -1,4 +1,4 @@
-"""Papers and known chats under real locks: nobody else waits for a shelf, and what is in doubt is found out."""
+"""Documents and known chats under real locks: nobody else waits for a collection, and what is in doubt is found out."""
 
 import asyncio
 
@@ -16,20 +16,20 @@ from tests.storage.postgres_place import PostgresPlace
 
 
 def filing(version: int | None = None) -> Filing:
-    return Filing(shelf="audit", key="a", body="{}", version=version)
+    return Filing(collection="audit", key="a", body="{}", version=version)
 
 
 async def test_no_letter_waits_for_a_shelf(place: PostgresPlace) -> None:
     async with place.open() as store:
-        await store.papers.file([filing()])
+        await store.documents.file([filing()])
         rival = await asyncpg.connect(place.server.url, server_settings={"search_path": place.schema})
         try:
             async with rival.transaction():
                 await rival.execute("SELECT 1 FROM paper_shelves FOR UPDATE")
-                waits = asyncio.create_task(store.papers.file([filing(version=1)]))
+                waits = asyncio.create_task(store.documents.file([filing(version=1)]))
                 await until(lambda: locked_out(place, 1))
                 await accept(store, draft(5))
-                assert await store.papers.count_papers("audit") == 1
+                assert await store.documents.count_documents("audit") == 1
                 assert not waits.done()
         finally:
             await rival.close()
@@ -43,13 +43,13 @@ async def test_whoever_is_in_doubt_finds_out_by_the_version(place: PostgresPlace
         await store.open()
         proxy.breaks = breaks
         with pytest.raises(InDoubt):
-            await store.papers.file([filing(version=0)])
+            await store.documents.file([filing(version=0)])
         if breaks is Break.AFTER:
             with pytest.raises(Conflict):
-                await store.papers.file([filing(version=0)])
+                await store.documents.file([filing(version=0)])
         else:
-            await store.papers.file([filing(version=0)])
-        found = await watcher.papers.paper("audit", "a")
+            await store.documents.file([filing(version=0)])
+        found = await watcher.documents.document("audit", "a")
         assert found is not None
         assert found.version == 1
         await store.close()
@@ -59,8 +59,8 @@ async def test_a_connection_that_ends_between_two_questions_is_made_anew(place: 
     seen = Contact(bot_id=BOT, chat_id=1, type="private", first_seen_ms=1, last_seen_ms=1)
     async with place.open() as store:
         for turn in range(3):
-            await store.papers.file([filing(version=turn)])
+            await store.documents.file([filing(version=turn)])
             await store.contacts.save_contacts(BOT, [seen], place=turn)
             await place.run("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'peik'")
-        assert await store.papers.count_papers("audit") == 1
+        assert await store.documents.count_documents("audit") == 1
         assert await store.contacts.count_contacts(BOT, ContactFilter()) == 1

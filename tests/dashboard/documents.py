@@ -1,4 +1,4 @@
-"""Papers of a real store for tests, and such as fail when they are told to."""
+"""Documents of a real store for tests, and such as fail when they are told to."""
 
 import contextlib
 from collections.abc import AsyncIterator, Sequence
@@ -24,14 +24,14 @@ async def opened(folder: Path, clock: Clock) -> AsyncIterator[SqliteStore]:
 class Failing:
     """Those of a store that can be read, and says no to every write while it is down."""
 
-    def __init__(self, papers: Any) -> None:
-        self._papers = papers
+    def __init__(self, documents: Any) -> None:
+        self._documents = documents
         self.is_down = False
 
     async def file(self, filings: Sequence[Filing]) -> None:
         if self.is_down:
             raise StoreUnavailable(code="store_full", detail="The disk is full.")
-        await self._papers.file(filings)
+        await self._documents.file(filings)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._papers, name)
+        return getattr(self._documents, name)
