@@ -145,7 +145,7 @@ class ModelStore(SqliteStore):
         self.inbox = ModelInbox(self, clock=self._clock, say=self.nodes.tell)
         self.files = ModelFiles(self._server, self.nodes)
         self.jobs = SqliteJobs(self, now_ms=self._server.now_ms, node=lambda: self.nodes.node)
-        self.papers = SqliteDocuments(self)
+        self.documents = SqliteDocuments(self)
         self.contacts = SqliteContacts(self)
         self.forgetting = SqliteForgetting(self, busy_ms=self._busy_ms)
         self._is_open = True

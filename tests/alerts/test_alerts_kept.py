@@ -414,7 +414,7 @@ def test_a_clock_that_is_set_back_a_year_lets_what_is_over_end(tmp_path: Path) -
     play_alerts(story, tmp_path)
 
 
-def test_papers_that_break_in_a_way_that_nobody_foresaw_keep_nobody_from_being_told(tmp_path: Path) -> None:
+def test_documents_that_break_in_a_way_that_nobody_foresaw_keep_nobody_from_being_told(tmp_path: Path) -> None:
     class Broken:
         def __init__(self, documents: Any) -> None:
             self._documents = documents
@@ -438,7 +438,7 @@ def test_papers_that_break_in_a_way_that_nobody_foresaw_keep_nobody_from_being_t
     play_alerts(story, tmp_path)
 
 
-def test_papers_that_cannot_be_read_at_a_start_are_read_later_and_nothing_is_told_twice(tmp_path: Path) -> None:
+def test_documents_that_cannot_be_read_at_a_start_are_read_later_and_nothing_is_told_twice(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         async with house.node("a-1") as (alerts, ear):
             alerts([PAUSED])

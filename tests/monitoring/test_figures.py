@@ -189,7 +189,7 @@ def test_what_others_file_late_is_seen_later(tmp_path: Path) -> None:
     play_figures(story, tmp_path)
 
 
-def test_papers_of_another_version_are_left_out(tmp_path: Path) -> None:
+def test_documents_of_another_version_are_left_out(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         minute = house.clock.wall_ms() // 60_000
         bodies = ["[]", '{"counts": {"delivered": 1, "unheard_of": 5}, "more": {}}', '{"counts": "many"}']

@@ -119,9 +119,13 @@ def test_a_part_is_never_taken_for_the_whole(tmp_path: Path) -> None:
 
 
 class Endless:
-    """A desk with messages without end."""
+    """An archive with messages without end, and the service that has it."""
 
     asked = 0
+
+    @property
+    def archive(self) -> "Endless":
+        return self
 
     async def messages(self, wanted: MessageFilter, *, cursor: str | None, limit: int) -> tuple[list[Message], str]:
         await asyncio.sleep(0.01)

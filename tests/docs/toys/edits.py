@@ -77,7 +77,7 @@ EDITS = (
     Edit("alert", "peik/alerts/rules.py", "    # the machine\n", f"    {_ROW}\n"),
     Edit("alert", "docs/runbook.md", "## The machine\n", "\n### toy-broken\nA toy broke.\n"),
     Edit("page", "peik/app/dashboard.py", IMPORTS, "from peik.toys.pages import ToyPages\n"),
-    Edit("page", "peik/app/dashboard.py", "        JobPages(board),\n", "        ToyPages(board),\n"),
+    Edit("page", "peik/app/dashboard.py", "        *JobPages(board).table(),\n", "        *ToyPages(board).table(),\n"),
     Edit("page", "peik/web/dashboard/render.py", '            ("nav_nodes", "/admin/nodes", Role.VIEWER, False),\n', '            ("nav_toys", "/admin/toys", Role.VIEWER, False),\n'),
     Edit("store", "peik/settings/values.py", '    REDIS = "redis"\n', '    TOY = "toy"\n'),
     Edit("store", "peik/settings/values.py", "STORE_KINDS = {\n", '    "toy": StoreKind.TOY,\n'),

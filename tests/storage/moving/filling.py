@@ -298,9 +298,11 @@ async def _documents(store: AnyStore) -> None:
     """Collections with several documents and versions, one that got empty, and chats of two bots, of which one was seen again."""
     documents, contacts = store.documents, store.contacts
     await documents.file(
-        [Filing(shelf=shelf, key=key, body='"é"') for shelf in ("audit", "b:1", "b:2") for key in "aBc~"]
+        [Filing(collection=collection, key=key, body='"é"') for collection in ("audit", "b:1", "b:2") for key in "aBc~"]
     )
-    await documents.file([Filing(shelf="audit", key="B", body='{"n": 2}'), Filing(shelf="b:1", key="c", body=None)])
+    await documents.file(
+        [Filing(collection="audit", key="B", body='{"n": 2}'), Filing(collection="b:1", key="c", body=None)]
+    )
     await documents.clear_collection("b:2", limit=10)
     for bot_id in (BOT, OTHER_BOT):
         seen = Contact(bot_id=bot_id, chat_id=5, type="private", first_seen_ms=NOW, last_seen_ms=NOW)

@@ -94,12 +94,12 @@ async def seen(store: Store) -> dict[str, Any]:
 
 
 async def seen_documents(store: Store) -> dict[str, Any]:
-    shelves = await store.documents.shelves("")
+    collections = await store.documents.collections("")
     contacts, everybody = store.contacts, ContactFilter()
     kinds = (everybody, ContactFilter(is_gone=True), ContactFilter(languages=frozenset({"ru"})))
     return {
-        "shelves": [(one, await store.documents.count_documents(one)) for one in shelves],
-        "papers": [await store.documents.documents(one, limit=100) for one in shelves],
+        "collections": [(one, await store.documents.count_documents(one)) for one in collections],
+        "documents": [await store.documents.documents(one, limit=100) for one in collections],
         "known chats": [await contacts.contacts(bot, everybody, after=None, limit=100) for bot in (BOT, OTHER_BOT)],
         "newest chats": await contacts.newest_contacts(BOT, everybody, before=None, limit=100),
         "found chats": await contacts.contacts(BOT, ContactFilter(text="@ZH"), after=None, limit=100),
@@ -142,17 +142,21 @@ async def test_life_goes_on_in_the_other_store(pair: tuple[Place, Place]) -> Non
         assert BLOB in await store.blobs()
 
 
-async def test_papers_and_chats_go_on_in_the_other_store(pair: tuple[Place, Place]) -> None:
+async def test_documents_and_chats_go_on_in_the_other_store(pair: tuple[Place, Place]) -> None:
     origin, target = pair
     async with origin.open() as store:
         await fill(store)
     await moved(origin, target)
     async with target.open() as store:
         with pytest.raises(Conflict):
-            await store.documents.file([Filing(shelf="audit", key="B", body="{}", version=1)])
-        await store.documents.file([Filing(shelf="audit", key="B", body="{}", version=2)])
-        await store.documents.file([Filing(shelf="b:1", key="c", body="{}", version=0)])
-        assert [await store.documents.count_documents(shelf) for shelf in ("audit", "b:1", "b:2")] == [4, 4, 0]
+            await store.documents.file([Filing(collection="audit", key="B", body="{}", version=1)])
+        await store.documents.file([Filing(collection="audit", key="B", body="{}", version=2)])
+        await store.documents.file([Filing(collection="b:1", key="c", body="{}", version=0)])
+        assert [await store.documents.count_documents(collection) for collection in ("audit", "b:1", "b:2")] == [
+            4,
+            4,
+            0,
+        ]
         known = await store.contacts.contact(BOT, 5)
         assert known is not None
         back = msgspec.structs.replace(known, is_gone=False, campaign="another")
