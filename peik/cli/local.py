@@ -94,7 +94,7 @@ class StoreClient(InProcessClient):
             engine=self._engine,
             clock=clock,
             events=Events(),
-            defaults=Defaults(attempts=self._config.attempts, backoff_ms=self._config.backoff_ms),
+            defaults=Defaults.of(self._config, may_be_pushed=True),
             expect=lambda at_ms: None,
             guests=Guests(self._store.documents, clock),
         )

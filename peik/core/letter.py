@@ -86,6 +86,7 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     backoff: Backoff = Backoff.EXPONENTIAL
     timeout_ms: int = 0  # 0: the carrier's own
     on_uncertain: OnUncertain = OnUncertain.RESEND
+    counts_uncertain: bool = False  # somebody set `attempts`: it bounds uncertain tries as well
     send_at_ms: int | None = None
     expires_at_ms: int | None = None
     awaits: int | None = None  # the letter whose message id a reference takes
@@ -132,6 +133,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     backoff: Backoff = Backoff.EXPONENTIAL
     timeout_ms: int = 0
     on_uncertain: OnUncertain = OnUncertain.RESEND
+    counts_uncertain: bool = False
     due_at_ms: int = 0  # not before, while it backs off at the head of its lane
     expires_at_ms: int = 0  # 0: never
     awaits: int | None = None
@@ -184,6 +186,7 @@ def letter_of_draft(draft: Draft, *, letter_id: int, number: int, is_plain: bool
         backoff=draft.backoff,
         timeout_ms=draft.timeout_ms,
         on_uncertain=draft.on_uncertain,
+        counts_uncertain=draft.counts_uncertain,
         expires_at_ms=draft.expires_at_ms or 0,
         awaits=draft.awaits,
         is_moved=draft.is_moved,

@@ -8,7 +8,7 @@ from peik.core.letter import Backoff, Letter, OnUncertain, State
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent
 
 BACKOFF_MS_MAX = 60_000  # it doubles from try to try, up to this
-RESENDS_MAX = 10  # after so many resends of uncertain tries a person must look
+RESENDS_MAX = 10  # resends of uncertain tries of a letter whose `attempts` nobody set; then a person must look
 
 
 def backoff_ms(*, failures: int, first_ms: int, kind: Backoff) -> int:
@@ -139,9 +139,10 @@ def settle(letter: Letter, outcome: Outcome, *, at_ms: int) -> Settlement:
 def _after_refusal(letter: Letter, refused: Refused, at_ms: int) -> Settlement:
     entry = _line(at_ms, refused, code=refused.code, words=refused.words, parameters=refused.parameters)
     made = letter.attempts_made + 1
+    counted = made if letter.counts_uncertain else made - letter.uncertain_tries
     bound = letter.attempts if refused.attempts_max is None else min(letter.attempts, refused.attempts_max)
-    if refused.is_passing and made < bound:
-        wait = backoff_ms(failures=made + letter.uncertain_tries, first_ms=letter.backoff_ms, kind=letter.backoff)
+    if refused.is_passing and counted < bound:
+        wait = backoff_ms(failures=made, first_ms=letter.backoff_ms, kind=letter.backoff)
         return _moved_on(letter, Move.BACK_OFF, at_ms, attempts_made=made, due_at_ms=at_ms + wait, entry=entry)
     doubts = letter.uncertain_tries + (1 if refused.may_have_arrived else 0)
     return _moved_on(
@@ -156,11 +157,28 @@ def _after_refusal(letter: Letter, refused: Refused, at_ms: int) -> Settlement:
 
 
 def _after_doubt(letter: Letter, at_ms: int, entry: str) -> Settlement:
-    doubts = letter.uncertain_tries + 1
-    if doubts > RESENDS_MAX or letter.on_uncertain is OnUncertain.HOLD:
-        return _moved_on(letter, Move.GIVE_UP, at_ms, uncertain_tries=doubts, failed_reason=UNCERTAIN, entry=entry)
-    wait = backoff_ms(failures=letter.attempts_made + doubts, first_ms=letter.backoff_ms, kind=letter.backoff)
-    return _moved_on(letter, Move.BACK_OFF, at_ms, uncertain_tries=doubts, due_at_ms=at_ms + wait, entry=entry)
+    made, doubts = letter.attempts_made + 1, letter.uncertain_tries + 1
+    is_over = made >= letter.attempts if letter.counts_uncertain else doubts > RESENDS_MAX
+    if is_over or letter.on_uncertain is OnUncertain.HOLD:
+        return _moved_on(
+            letter,
+            Move.GIVE_UP,
+            at_ms,
+            attempts_made=made,
+            uncertain_tries=doubts,
+            failed_reason=UNCERTAIN,
+            entry=entry,
+        )
+    wait = backoff_ms(failures=made, first_ms=letter.backoff_ms, kind=letter.backoff)
+    return _moved_on(
+        letter,
+        Move.BACK_OFF,
+        at_ms,
+        attempts_made=made,
+        uncertain_tries=doubts,
+        due_at_ms=at_ms + wait,
+        entry=entry,
+    )
 
 
 def end_unsent(letter: Letter, move: Move, reason: str, *, at_ms: int) -> Settlement:

@@ -143,6 +143,7 @@ class NotificationBody(msgspec.Struct, forbid_unknown_fields=True):
     title: str = ""
     message: str = ""
     user_id: int | str | None = None
+    user: int | str | None = msgspec.field(name="userId", default=None)  # the same, as JavaScript writes it
     chat_id: int | str | None = None
     bot_id: int | str | None = None
     language: str | None = None
@@ -174,7 +175,8 @@ def request_of(body: NotificationBody, caller: Caller, *, key: str | None = None
     if body.parse_mode not in (None, "HTML"):
         raise BadInput(code="bad_parse_mode", detail="parse_mode is HTML, or left out for plain text.")
     own = caller.key.id if body.webhook_url is None and caller.key.webhook_url is not None else body.webhook_url
-    user_id = None if body.user_id is None else str(body.user_id)
+    asked_user = body.user if body.user_id is None else body.user_id
+    user_id = None if asked_user is None else str(asked_user)
     asked = id_of(body.bot_id, "bot_id")
     return NotifyRequest(
         type=body.type,

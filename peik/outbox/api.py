@@ -154,6 +154,7 @@ class LetterBody(msgspec.Struct, forbid_unknown_fields=True):
     backoff_ms: int | None = None
     backoff: _Backoff | None = None
     timeout_ms: int | None = None
+    timeout: int | None = None  # BullMQ's word for the same
     send_at: Time = None
     expires_at: Time = None
     on_uncertain: OnUncertain | None = None
@@ -238,7 +239,7 @@ def call_of(
         attempts=letter.attempts,
         backoff_ms=backoff.delay if letter.backoff_ms is None else letter.backoff_ms,
         backoff=backoff.type,
-        timeout_ms=letter.timeout_ms,
+        timeout_ms=letter.timeout if letter.timeout_ms is None else letter.timeout_ms,
         send_at_ms=instant_ms(letter.send_at, "send_at"),
         expires_at_ms=instant_ms(letter.expires_at, "expires_at"),
         on_uncertain=letter.on_uncertain,
@@ -258,6 +259,7 @@ def _has_usual_terms(letter: LetterBody) -> bool:
         and letter.backoff_ms is None
         and letter.backoff is None
         and letter.timeout_ms is None
+        and letter.timeout is None
         and letter.send_at is None
         and letter.expires_at is None
         and letter.on_uncertain is None

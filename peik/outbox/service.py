@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -37,6 +37,9 @@ from peik.outbox.store import (
     Tally,
 )
 
+if TYPE_CHECKING:
+    from peik.settings.config import Config
+
 BATCH_LETTERS_MAX = 100_000
 METADATA_BYTES_MAX = 8 * 1024
 ATTEMPTS_MAX = 100
@@ -53,9 +56,20 @@ MISSED = ("process", "notify", "both", "drop")
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True):
     attempts: int = 5
+    counts_uncertain: bool = False  # whoever runs Peik has set `attempts`
     backoff_ms: int = 2000
     hooks_may_be_private: bool = False
     may_be_pushed: bool = True  # Telegram can reach us, so that updates may come by webhook
+
+    @classmethod
+    def of(cls, config: "Config", *, may_be_pushed: bool) -> "Defaults":
+        return cls(
+            attempts=config.attempts or cls().attempts,
+            counts_uncertain=config.attempts is not None,
+            backoff_ms=config.backoff_ms,
+            hooks_may_be_private=config.hooks_allow_private,
+            may_be_pushed=may_be_pushed,
+        )
 
 
 class Engine(Protocol):
@@ -205,6 +219,7 @@ class OutboxService:
             attempts=self._defaults.attempts,
             backoff_ms=self._defaults.backoff_ms,
             on_uncertain=OnUncertain.HOLD if reading.kind.is_at_most_once else OnUncertain.RESEND,
+            counts_uncertain=self._defaults.counts_uncertain,
             awaits=reading.awaits,
             target=reading.target,
             # A number that Telegram gave to the chat later; a name stays right as it is.
@@ -219,6 +234,7 @@ class OutboxService:
         return msgspec.structs.replace(
             plain,
             attempts=plain.attempts if call.attempts is None else call.attempts,
+            counts_uncertain=plain.counts_uncertain or call.attempts is not None,
             backoff_ms=plain.backoff_ms if call.backoff_ms is None else call.backoff_ms,
             backoff=call.backoff,
             timeout_ms=call.timeout_ms or 0,
@@ -775,7 +791,7 @@ def _check_terms(call: LetterCall, at_ms: int) -> None:
 
 
 def _labels(metadata: bytes | None) -> dict[str, str]:
-    """The two fields of the metadata that letters can be found by."""
+    """The two fields of the metadata that letters can be found by, also as JavaScript writes them."""
     if metadata is None:
         return {}
     if len(metadata) > METADATA_BYTES_MAX:
@@ -784,7 +800,16 @@ def _labels(metadata: bytes | None) -> dict[str, str]:
         fields = msgspec.json.decode(metadata, type=dict[str, object])
     except (msgspec.DecodeError, UnicodeDecodeError):
         raise BadInput(code="bad_metadata", detail="metadata must be a JSON object.") from None
-    return {name: str(fields[name]) for name in ("user_id", "message_type") if fields.get(name) is not None}
+    return {
+        name: str(fields[key])
+        for name, key in (
+            ("user_id", "userId"),
+            ("user_id", "user_id"),
+            ("message_type", "messageType"),
+            ("message_type", "message_type"),
+        )
+        if fields.get(key) is not None
+    }
 
 
 def _written(value: object) -> object:

@@ -38,6 +38,12 @@ def _cells(letter: Document) -> dict[str, object]:
     }
 
 
+def _attempts(letter: Document) -> str:
+    """Uncertain tries may go beyond `attempts`, so that there is no "of" for them."""
+    made = str(letter["attempts_made"])
+    return made if letter["uncertain_tries"] else f"{made} of {letter['attempts']}"
+
+
 def letter_page(letter: Document) -> RenderableType:
     priority = letter["priority"]
     head = facts(
@@ -51,7 +57,7 @@ def letter_page(letter: Document) -> RenderableType:
             ("method", letter["method"]),
             ("says", _says(letter)),
             ("priority", _PRIORITIES.get(priority, priority) if isinstance(priority, int) else priority),
-            ("attempts", f"{letter['attempts_made']} of {letter['attempts']}"),
+            ("attempts", _attempts(letter)),
             ("uncertain tries", letter["uncertain_tries"] or None),
             ("after an uncertain try", letter["on_uncertain"]),
             ("message id", _message_id(letter["result"])),
@@ -82,7 +88,7 @@ def _chat(letter: Document) -> str:
 
 def _tries(letter: Document) -> str:
     uncertain = letter["uncertain_tries"]
-    return f"{letter['attempts_made']}" + (f"+{uncertain}?" if uncertain else "")
+    return f"{letter['attempts_made']}" + (f" ({uncertain}?)" if uncertain else "")
 
 
 def _says(letter: Document) -> str:

@@ -171,7 +171,7 @@ def outbox_of(
         engine=workers,
         clock=clock,
         events=events,
-        defaults=_defaults(config),
+        defaults=Defaults.of(config, may_be_pushed=config.public_url is not None),
         expect=timekeeper.expect,
         guests=Guests(store.documents, clock),
     )
@@ -220,15 +220,6 @@ def _courier(context: Context, leases: Leases, routes: Routes, ways: AccountWays
         )
 
     return Courier(clock=clock, events=events, lease_of=leases.of, make_sender=make_sender, routes=routes)
-
-
-def _defaults(config: Config) -> Defaults:
-    return Defaults(
-        attempts=config.attempts,
-        backoff_ms=config.backoff_ms,
-        hooks_may_be_private=config.hooks_allow_private,
-        may_be_pushed=config.public_url is not None,
-    )
 
 
 def tokens_of(config: Config) -> list[Token]:

@@ -41,7 +41,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     bot_tokens: str | None
     admin_key: str | None
     in_flight: int
-    attempts: int
+    attempts: int | None
     backoff_ms: int
     timeout: float
     upload_timeout: float

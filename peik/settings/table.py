@@ -102,7 +102,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="tls_key", group=SettingGroup.ACCESS, default=None, parse=Path, help="The file with its private key (PEM)."),
     Setting(name="ca_file", group=SettingGroup.WAYS, default=None, parse=Path, help="Certificate authorities (PEM) to believe besides those of the system: for a Bot API server, webhooks and a Peik with certificates of your own."),
     Setting(name="in_flight", group=SettingGroup.DELIVERY, default="64", parse=parse_positive, also=("QUEUE_MAX_CONCURRENT_JOBS",), help="Calls in flight per bot, at most one per lane."),
-    Setting(name="attempts", group=SettingGroup.DELIVERY, default="5", parse=parse_positive, also=("QUEUE_DEFAULT_ATTEMPTS",), help="How often a letter that Telegram refuses for now is tried."),
+    Setting(name="attempts", group=SettingGroup.DELIVERY, default=None, parse=parse_positive, also=("QUEUE_DEFAULT_ATTEMPTS",), help="How often a letter is tried; 5 if nothing is set. If it is set, tries that may have arrived count, too; else only those that Telegram refused for now, and up to 10 uncertain ones besides. What never left, and 429, counts nothing."),
     Setting(name="backoff_ms", group=SettingGroup.DELIVERY, default="2000", parse=parse_positive, also=("QUEUE_BACKOFF_DELAY",), help="The wait after the first refusal in milliseconds; it doubles, up to a minute."),
     Setting(name="timeout", group=SettingGroup.DELIVERY, default="75s", parse=parse_duration_s, help="How long one try may take. Telegram itself can take 10 s and more for a healthy send."),
     Setting(name="upload_timeout", group=SettingGroup.DELIVERY, default="500s", parse=parse_duration_s, help="The same for uploads, after the last byte was sent."),

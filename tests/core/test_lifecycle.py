@@ -102,8 +102,30 @@ def test_a_doubt_is_resent_ten_times_and_the_eleventh_is_the_end(doubt: Outcome)
     waits = [(one.due_at_ms - one.at_ms) // 1000 for one in lived[:-1]]
     assert waits == [2, 4, 8, 16, 32, 60, 60, 60, 60, 60]
     assert [one.uncertain_tries for one in lived] == list(range(1, RESENDS_MAX + 2))
-    assert {one.attempts_made for one in lived} == {0}
+    assert [one.attempts_made for one in lived] == list(range(1, RESENDS_MAX + 2))
     assert lived[-1].failed_reason == "uncertain"
+
+
+@pytest.mark.parametrize("doubt", [DOUBT, DOUBTFUL_429])
+def test_attempts_that_somebody_set_bound_doubts_too(doubt: Outcome) -> None:
+    lived = live(changed(attempts=5, counts_uncertain=True), *[doubt] * 20)
+    assert [one.state for one in lived] == [State.DELAYED] * 4 + [State.FAILED]
+    assert [one.due_at_ms - one.at_ms for one in lived[:4]] == [2000, 4000, 8000, 16_000]
+    assert (lived[-1].failed_reason, lived[-1].attempts_made, lived[-1].uncertain_tries) == ("uncertain", 5, 5)
+
+
+def test_attempts_that_somebody_set_count_refusals_and_doubts_together() -> None:
+    lived = live(changed(attempts=4, counts_uncertain=True), DOUBT, LATER, Unsent(why="dns"), DOUBT, LATER, LATER)
+    assert [one.state for one in lived] == [
+        State.DELAYED, State.DELAYED, State.WAITING, State.DELAYED, State.FAILED
+    ]  # fmt: skip
+    assert (lived[-1].failed_reason, lived[-1].attempts_made, lived[-1].uncertain_tries) == (LATER.words, 4, 2)
+
+
+def test_doubts_use_up_no_attempts_that_nobody_set() -> None:
+    lived = live(FRESH, *[DOUBT] * 6, *[LATER] * 9)
+    assert [one.state for one in lived[-5:]] == [State.DELAYED] * 4 + [State.FAILED]
+    assert lived[-1].attempts_made == 11
 
 
 @pytest.mark.parametrize("doubt", [DOUBT, DOUBTFUL_429])
@@ -138,7 +160,7 @@ def test_a_letter_is_repeated_as_it_says_also_a_write_that_could_be(
 def test_refusals_and_doubts_share_one_backoff_and_keep_their_own_counts() -> None:
     lived = live(FRESH, LATER, DOUBT, LATER, Delivered(result=b"true"))
     assert [one.due_at_ms - one.at_ms for one in lived[:3]] == [2000, 4000, 8000]
-    assert (lived[-1].attempts_made, lived[-1].uncertain_tries) == (3, 1)
+    assert (lived[-1].attempts_made, lived[-1].uncertain_tries) == (4, 1)
 
 
 def test_a_settlement_tells_its_story_in_one_line_of_history() -> None:

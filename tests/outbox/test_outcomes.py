@@ -81,7 +81,7 @@ def test_an_uncertain_try_is_resent_and_counted() -> None:
     async def story(stage: Stage) -> None:
         stage.telegram.faults.add("lose_after", method="sendMessage", count=1)
         letter = await stage.ended(await stage.text(5, "twice"))
-        assert (letter.state, letter.uncertain_tries, letter.attempts_made) == (State.COMPLETED, 1, 1)
+        assert (letter.state, letter.uncertain_tries, letter.attempts_made) == (State.COMPLETED, 1, 2)
         assert stage.texts(5) == ["twice", "twice"]
 
     play(story)
@@ -134,6 +134,19 @@ def test_after_ten_resends_an_uncertain_letter_is_dead() -> None:
         assert letter.uncertain_tries == 11
         # One letter that always fails says nothing about the route.
         assert not stage.events_of(events.RouteOpened)
+
+    play(story)
+
+
+def test_five_attempts_that_the_caller_set_are_five_tries_whatever_went_wrong() -> None:
+    async def story(stage: Stage) -> None:
+        stage.telegram.faults.add("error", status=502, chat=5)
+        letter = await stage.ended(await stage.text(5, "never", attempts=5))
+        assert (letter.state, letter.failed_reason) == (State.FAILED, "uncertain")
+        assert (letter.attempts_made, letter.uncertain_tries) == (5, 5)
+        assert len(msgspec.json.decode(letter.history or "[]")) == 5
+        assert letter.settled_at_ms is not None
+        assert 30_000 <= letter.settled_at_ms - letter.created_at_ms < 35_000  # 2 + 4 + 8 + 16 s
 
     play(story)
 

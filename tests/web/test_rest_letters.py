@@ -53,6 +53,18 @@ def test_letters_are_found_by_every_filter_and_paged_by_cursor(tmp_path: Path) -
     play(tmp_path, story)
 
 
+def test_a_job_as_bullmq_writes_it_is_read(tmp_path: Path) -> None:
+    async def story(server: Server, sim: Sim) -> None:
+        await sim.post("faults", kind="dark")
+        terms = {"attempts": 3, "backoff": {"type": "exponential", "delay": 2000}, "timeout": 30_000}
+        job = await accept(server, metadata={"userId": "u7", "messageType": "receipt"}, **terms)
+        both = "user_id=u7&message_type=receipt"
+        (letter,) = (await server.get(f"/v1/letters?{both}"))["letters"]
+        assert (letter["id"], letter["attempts"], letter["metadata"]["userId"]) == (job, 3, "u7")
+
+    play(tmp_path, story)
+
+
 def test_a_waiting_letter_says_why_and_can_be_taken_back(tmp_path: Path) -> None:
     async def story(server: Server, sim: Sim) -> None:
         first = await accept(server)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from peik.core.letter import Backoff, Draft, Letter, OnUncertain, State
+from peik.core.letter import Backoff, Draft, Letter, State
 from peik.core.lifecycle import UNTRIED, Settlement
 from peik.errors import BadInput, NotFound
 from peik.outbox.store import AcceptedLetter, Followed, Stub
@@ -28,6 +28,7 @@ from peik.storage.sqlite.rows import (
     STATE_OF_PHASE,
     TALLY_COLUMNS,
     encode_enclosed,
+    hold_of,
 )
 
 # Letters on their way into the PostgreSQL store: numbers, rows, and the waiting edits that newer ones replace.
@@ -188,7 +189,7 @@ def _full_row(slot: Slot) -> tuple[object, ...]:
         PHASE_APART if slot.is_apart else PHASE_IN_LANE,
         None if draft.backoff is Backoff.EXPONENTIAL else str(draft.backoff),
         draft.timeout_ms or None,
-        1 if draft.on_uncertain is OnUncertain.HOLD else None,
+        hold_of(draft),
         draft.send_at_ms if slot.is_apart else None,
         draft.expires_at_ms,
         draft.awaits,

@@ -5,8 +5,9 @@ from typing import Any
 
 import msgspec
 
-from peik.core.letter import Backoff, Chat, Draft, Enclosed, LaneKey, Letter, OnUncertain, State
+from peik.core.letter import Backoff, Chat, Draft, Enclosed, LaneKey, Letter, State
 from peik.outbox.store import Followed, LetterView, Stub
+from peik.storage.sqlite.rows import COUNTS_UNCERTAIN, hold_of, on_uncertain_of
 
 RANK_STEP = 2**50  # a place in a lane is rank * RANK_STEP + number; see moving.lua
 
@@ -131,7 +132,7 @@ def _extras_of(draft: Draft) -> _Extras:
     extras = _Extras(
         b=1 if draft.backoff is Backoff.FIXED else 0,
         t=draft.timeout_ms,
-        q=1 if draft.on_uncertain is OnUncertain.HOLD else 0,
+        q=hold_of(draft) or 0,
         e=draft.expires_at_ms,
         a=None if draft.awaits is None else str(draft.awaits),
         g=draft.target,
@@ -179,7 +180,8 @@ def _letter(letter_id: int, number: int, one: _Record, state: _State) -> Letter:
         backoff_ms=one.backoff_ms,
         backoff=Backoff.FIXED if extras.b else Backoff.EXPONENTIAL,
         timeout_ms=extras.t,
-        on_uncertain=OnUncertain.HOLD if extras.q else OnUncertain.RESEND,
+        on_uncertain=on_uncertain_of(extras.q),
+        counts_uncertain=extras.q == COUNTS_UNCERTAIN,
         due_at_ms=state.d or 0,
         expires_at_ms=extras.e or 0,
         awaits=None if awaits is None else int(awaits),
@@ -216,7 +218,7 @@ def view_of(letter_id: int, row: Sequence[bytes | None], *, at_ms: int) -> Lette
         metadata=one.extras.m,
         user_id=one.extras.i,
         message_type=one.extras.y,
-        on_uncertain=OnUncertain.HOLD if one.extras.q else OnUncertain.RESEND,
+        on_uncertain=on_uncertain_of(one.extras.q),
         created_at_ms=one.created_at,
         due_at_ms=state.d,
         expires_at_ms=one.extras.e,

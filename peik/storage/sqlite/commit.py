@@ -24,6 +24,7 @@ from peik.storage.sqlite.rows import (
     STATE_OF_PHASE,
     TALLY_COLUMNS,
     encode_enclosed,
+    hold_of,
 )
 from peik.storage.sqlite.statements import Row, Value, insert_many, load, run_many, run_padded
 
@@ -478,6 +479,7 @@ def is_plain(slot: Slot) -> bool:
         and not draft.timeout_ms
         and not draft.is_moved
         and draft.on_uncertain is OnUncertain.RESEND
+        and not draft.counts_uncertain
         and draft.backoff is Backoff.EXPONENTIAL
     )
 
@@ -506,7 +508,7 @@ def _full_row(slot: Slot) -> Row:
         PHASE_APART if slot.is_apart else PHASE_IN_LANE,
         None if draft.backoff is Backoff.EXPONENTIAL else str(draft.backoff),
         draft.timeout_ms or None,
-        1 if draft.on_uncertain is OnUncertain.HOLD else None,
+        hold_of(draft),
         draft.send_at_ms if slot.is_apart else None,
         draft.expires_at_ms,
         draft.awaits,

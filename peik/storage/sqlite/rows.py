@@ -7,7 +7,7 @@ import apsw
 import msgspec
 
 from peik.core.arrival import Arrival, ConsumerProgress, Span
-from peik.core.letter import Backoff, Chat, Enclosed, Letter, OnUncertain, State
+from peik.core.letter import Backoff, Chat, Draft, Enclosed, Letter, OnUncertain, State
 from peik.inbox.store import ArrivalDelivery, Consumer, ConsumerKind, InboxState, OutageRecord
 from peik.outbox.store import LetterView
 from peik.storage.sqlite.statements import Value, load
@@ -104,13 +104,28 @@ def _letter(row: _LetterRow) -> Letter:
         plain,
         backoff=Backoff(row.backoff) if row.backoff else Backoff.EXPONENTIAL,
         timeout_ms=row.timeout_ms or 0,
-        on_uncertain=OnUncertain.HOLD if row.hold else OnUncertain.RESEND,
+        on_uncertain=on_uncertain_of(row.hold),
+        counts_uncertain=row.hold == COUNTS_UNCERTAIN,
         due_at_ms=row.due_at or 0,
         expires_at_ms=row.expires_at or 0,
         awaits=row.awaits,
         is_moved=bool(row.moved),
         enclosed=_decode_enclosed(row.enclosed) if row.enclosed else (),
     )
+
+
+# The column `hold`: what an uncertain try means to a letter. NULL: it is sent again.
+_HELD, COUNTS_UNCERTAIN = 1, 2
+
+
+def hold_of(draft: Draft) -> int | None:
+    if draft.on_uncertain is OnUncertain.HOLD:
+        return _HELD
+    return COUNTS_UNCERTAIN if draft.counts_uncertain else None
+
+
+def on_uncertain_of(hold: int | None) -> OnUncertain:
+    return OnUncertain.HOLD if hold == _HELD else OnUncertain.RESEND
 
 
 class _ViewRow(msgspec.Struct, array_like=True):
@@ -162,7 +177,7 @@ def view_from_row(row: tuple[Value, ...], *, at_ms: int) -> LetterView:
         metadata=one.metadata,
         user_id=one.user_id,
         message_type=one.message_type,
-        on_uncertain=OnUncertain.HOLD if one.hold else OnUncertain.RESEND,
+        on_uncertain=on_uncertain_of(one.hold),
         created_at_ms=one.created_at,
         due_at_ms=one.due_at,
         expires_at_ms=one.expires_at,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from peik.core.letter import Draft, Letter, State
+from peik.core.letter import Draft, Letter, OnUncertain, State
 from peik.errors import BadInput, Conflict, NotFound
 from peik.outbox.store import AcceptedLetter, Retention
 from tests.storage.acts import HOUR, NOW, SENT, accept, all_lanes, attempt, draft, find, front, state, tally
@@ -23,6 +23,18 @@ async def test_what_was_accepted_comes_back_as_it_was_given(place: Place) -> Non
         (letter,) = await front(store, -100, 4)
     for name in ("method", "params", "chat", "thread", "weight", "rank", "attempts", "backoff_ms", "timeout_ms"):
         assert getattr(letter, name) == getattr(given, name), name
+
+
+@pytest.mark.parametrize("on_uncertain", OnUncertain)
+@pytest.mark.parametrize("counts", [False, True])
+async def test_what_an_uncertain_try_means_is_kept(place: Place, on_uncertain: OnUncertain, *, counts: bool) -> None:
+    async with place.open() as store:
+        (letter_id,) = await accept(store, draft(5, on_uncertain=on_uncertain, counts_uncertain=counts))
+    async with place.open() as store:
+        letter, view = await find(store, letter_id), await store.letter(letter_id)
+    assert view is not None
+    assert (letter.on_uncertain, view.on_uncertain) == (on_uncertain, on_uncertain)
+    assert letter.counts_uncertain is (counts and on_uncertain is OnUncertain.RESEND)  # who holds it counts nothing
 
 
 @pytest.mark.parametrize(
