@@ -100,7 +100,8 @@ class AccountClient(Protocol):
 
     async def connect(self) -> Me | None:
         """Who is signed in. None: nobody, which for a key that was signed in once means REVOKED: Telegram forgets such keys
-        and then cannot tell them from new ones. Raises REVOKED where Telegram does say it."""
+        and then cannot tell them from new ones. A key whose sign-in still lacks the password is nobody's either. Raises REVOKED
+        where Telegram does say it."""
 
     async def disconnect(self) -> None: ...
 

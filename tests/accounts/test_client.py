@@ -16,7 +16,7 @@ from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.accounts import tl_server
 from tests.accounts.listening import Notebook, until
-from tests.accounts.tl_server import CODE, PHONE, TlTelegram
+from tests.accounts.tl_server import CODE, PASSWORD, PHONE, TlTelegram
 
 
 class World(Protocol):
@@ -182,7 +182,7 @@ def test_a_key_is_signed_in_once_and_then_by_itself(play: Play) -> None:
 
 def test_a_wrong_code_and_a_password_are_told(play: Play) -> None:
     async def story(stage: Stage) -> None:
-        stage.world.set_password("p")
+        stage.world.set_password(PASSWORD)
         await stage.client.connect()
         sent = await stage.client.send_code(PHONE)
         with pytest.raises(ClientError) as caught:
@@ -191,7 +191,7 @@ def test_a_wrong_code_and_a_password_are_told(play: Play) -> None:
         with pytest.raises(ClientError) as caught:
             await stage.client.sign_in(PHONE, stage.world.code(), sent.code_hash)
         assert caught.value.trouble is Trouble.PASSWORD_NEEDED
-        assert (await stage.client.give_password("p")).phone == PHONE
+        assert (await stage.client.give_password(PASSWORD)).phone == PHONE
 
     play(story)
 

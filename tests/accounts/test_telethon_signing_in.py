@@ -8,9 +8,14 @@ from telethon import types
 from telethon.sessions import SQLiteSession, StringSession
 
 from peik.accounts.client import AccountClient, ClientError, Trouble
+from peik.accounts.registry import Registry
+from peik.accounts.sign_in import SignInSteps
 from peik.accounts.telethon.client import TelethonClients, proxy_of
+from peik.archive.store import SessionState
 from peik.errors import BadInput
+from peik.secrets.vault import Vault
 from peik.testing.virtual import VirtualClock, run_virtual
+from tests.accounts.memory_archive import MemoryBook
 from tests.accounts.tl_server import CODE, ME, PASSWORD, PHONE, TlTelegram, any_key
 
 
@@ -110,10 +115,48 @@ def test_an_account_with_a_password_asks_for_it() -> None:
         with pytest.raises(ClientError) as caught:
             await client.sign_in(PHONE, CODE, "hash")
         assert caught.value.trouble is Trouble.PASSWORD_NEEDED
-        server.next("CheckPassword", "PASSWORD_HASH_INVALID")
         with pytest.raises(ClientError) as caught:
             await client.give_password("wrong")
         assert caught.value.trouble is Trouble.BAD_PASSWORD
+        assert (await client.give_password(PASSWORD)).user_id == ME
+        await client.disconnect()
+
+    run_virtual(story)
+
+
+def test_a_password_is_given_step_by_step_to_a_server_that_answers_a_half_signed_key_nothing_else() -> None:
+    """Each step connects anew. A half-signed key hears 401 SESSION_PASSWORD_NEEDED whatever it asks for, also who it is."""
+
+    async def story(clock: VirtualClock) -> None:
+        server = TlTelegram()
+        server.has_password = True
+        registry = Registry(MemoryBook(), clock)
+        clients = TelethonClients(api_id=1, api_hash="h", clock=clock, prepare=server.prepare)
+        signing = SignInSteps(registry, Vault([b"k" * 32]), clients, clock)
+        session_id = (await registry.create_session("agent", phone=PHONE)).session_id
+        await signing.begin(session_id)
+        session = await signing.give_code(session_id, CODE)
+        assert session.state is SessionState.PASSWORD_NEEDED
+        for _ in range(3):
+            with pytest.raises(BadInput) as caught:
+                await signing.give_password(session_id, "wrong")
+            assert (caught.value.code, caught.value.detail) == ("bad_password", "The password is wrong.")
+        session = await signing.give_password(session_id, PASSWORD)
+        assert (session.state, session.user_id) == (SessionState.ACTIVE, ME)
+        assert len(server.signed_in) == 1
+
+    run_virtual(story)
+
+
+def test_a_question_that_changed_before_its_answer_came_is_asked_once_more() -> None:
+    async def story(clock: VirtualClock) -> None:
+        server = TlTelegram()
+        server.has_password = True
+        client = client_of(server, clock)
+        await client.connect()
+        with pytest.raises(ClientError):
+            await client.sign_in(PHONE, CODE, "hash")
+        server.next("CheckPassword", "SRP_ID_INVALID")
         assert (await client.give_password(PASSWORD)).user_id == ME
         await client.disconnect()
 

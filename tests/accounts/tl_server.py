@@ -4,6 +4,7 @@ goes through it is written as bytes and read again, as on the wire."""
 
 import asyncio
 import datetime
+import functools
 import inspect
 import os
 import struct
@@ -11,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable
 from typing import Any
 
-from telethon import functions, types
+from telethon import functions, password, types
 from telethon.crypto import AuthKey
 from telethon.errors import rpc_message_to_error
 from telethon.extensions import BinaryReader
@@ -22,18 +23,9 @@ from telethon.tl.core.rpcresult import RpcError
 ME, SARA, NEWS, TEAM, GROUP = 777, 501, 9001, 9002, 44
 PHONE, CODE, PASSWORD = "+998901234567", "12345", "correct horse"
 
-_FOR_ANYONE = frozenset(
-    {
-        "SendCode",
-        "ResendCode",
-        "SignIn",
-        "GetPassword",
-        "CheckPassword",
-        "GetConfig",
-        "ExportLoginToken",
-        "ImportLoginToken",
-    }
-)
+# What Telegram answers to a key that nobody is signed in with, and to one that still has to give its password.
+_FOR_ANYONE = frozenset({"SendCode", "ResendCode", "SignIn", "GetConfig", "ExportLoginToken", "ImportLoginToken"})
+_FOR_HALF_SIGNED = frozenset({"GetPassword", "CheckPassword", "LogOut", "GetConfig", "SendCode", "ResendCode"})
 
 Handler = Callable[[Any], Any]
 
@@ -44,6 +36,8 @@ class TlTelegram:
     def __init__(self) -> None:
         self.at = datetime.datetime(2026, 11, 15, 12, 0, tzinfo=datetime.UTC)
         self.signed_in: set[bytes] = set()
+        self.half_signed: set[bytes] = set()  # the code was right, the password is not given yet
+        self.ended: dict[bytes, str] = {}  # why Telegram ended a key: the name of the error that it answers with
         self.has_password = False
         self.is_down = False  # no way there
         self.is_deaf = False  # pushes get lost
@@ -134,14 +128,25 @@ class TlTelegram:
         else:
             handler: Handler | None = getattr(self, f"on_{name}", None)
             assert handler is not None, f"the test's Telegram has no answer to {name}"
-            if name not in _FOR_ANYONE and key not in self.signed_in:
-                answer = "AUTH_KEY_UNREGISTERED"
-            else:
-                self._key = key
-                answer = handler(request)
+            self._key = key
+            answer = self._refusal(name, key) or handler(request)
         if isinstance(answer, str):
             raise rpc_message_to_error(RpcError(_code_of(answer), answer), request)
         return answer
+
+    def _refusal(self, name: str, key: bytes) -> str | None:
+        """What a key hears that is half signed in, ended, or unknown, whatever it asks for."""
+        if key in self.ended:
+            return self.ended[key]
+        if key in self.half_signed:
+            return None if name in _FOR_HALF_SIGNED else "SESSION_PASSWORD_NEEDED"
+        return None if name in _FOR_ANYONE or key in self.signed_in else "AUTH_KEY_UNREGISTERED"
+
+    def end_keys(self, why: str) -> None:
+        """Revoked, banned or used twice: every key of the account hears it from now on, with whatever it asks for."""
+        for key in self.signed_in:
+            self.ended[key] = why
+        self.signed_in.clear()
 
     def on_GetConfig(self, request: Any) -> Any:
         needed = {name: _any(one.annotation) for name, one in inspect.signature(types.Config).parameters.items()
@@ -197,33 +202,38 @@ class TlTelegram:
     def on_SignIn(self, request: Any) -> Any:
         if request.phone_code != CODE:
             return "PHONE_CODE_INVALID"
+        return self._let_in(lambda: self._welcome())
+
+    def _let_in(self, welcome: Callable[[], Any]) -> Any:
         if self.has_password:
+            self.half_signed.add(self._key)
             return "SESSION_PASSWORD_NEEDED"
-        return self._welcome()
+        return welcome()
 
     def on_GetPassword(self, request: Any) -> Any:
-        kdf = types.PasswordKdfAlgoSHA256SHA256PBKDF2HMACSHA512iter100000SHA256ModPow(b"a" * 8, b"b" * 8, 3, _PRIME)
         unknown = types.PasswordKdfAlgoUnknown()
         return types.account.Password(
-            unknown, types.SecurePasswordKdfAlgoUnknown(), b"", has_password=True, current_algo=kdf, srp_B=_PRIME[:255] + b"\x05",
-            srp_id=1,
+            unknown, types.SecurePasswordKdfAlgoUnknown(), b"", has_password=True, current_algo=_KDF,
+            srp_B=password.big_num_for_hash(_srp().b_public), srp_id=1,
         )  # fmt: skip
 
     def on_CheckPassword(self, request: Any) -> Any:
-        return self._welcome()
+        return self._welcome() if _srp().proof(request.password.A) == request.password.M1 else "PASSWORD_HASH_INVALID"
 
     def on_ExportLoginToken(self, request: Any) -> Any:
         if self.token_is_scanned:
-            return types.auth.LoginTokenSuccess(self._welcome())
+            return self._let_in(lambda: types.auth.LoginTokenSuccess(self._welcome()))
         return types.auth.LoginToken(self.at + datetime.timedelta(seconds=30), b"token")
 
     on_ImportLoginToken = on_ExportLoginToken
 
     def on_LogOut(self, request: Any) -> Any:
         self.signed_in.discard(self._key)
+        self.half_signed.discard(self._key)
         return types.auth.LoggedOut()
 
     def _welcome(self) -> Any:
+        self.half_signed.discard(self._key)
         self.signed_in.add(self._key)
         return types.auth.Authorization(user=self.me())
 
@@ -308,6 +318,34 @@ class TlTelegram:
 _PRIME = bytes(
     next(one for one in check_prime_and_good.__code__.co_consts if isinstance(one, tuple | bytes) and len(one) == 256)
 )
+
+_KDF = types.PasswordKdfAlgoSHA256SHA256PBKDF2HMACSHA512iter100000SHA256ModPow(b"a" * 8, b"b" * 8, 3, _PRIME)
+
+
+class _Srp:
+    """Telegram's side of the proof of a password (SRP): it knows the verifier, and no password."""
+
+    def __init__(self, known: str) -> None:
+        hashed = password.big_num_for_hash
+        self._p, self._g = int.from_bytes(_PRIME, "big"), _KDF.g
+        self._verifier = int.from_bytes(password.compute_digest(_KDF, known), "big")
+        self._b = int.from_bytes(b"\x05" * 256, "big")
+        multiplier = int.from_bytes(password.sha256(_PRIME, hashed(self._g)), "big")
+        self.b_public = (multiplier * self._verifier + pow(self._g, self._b, self._p)) % self._p
+
+    def proof(self, a_public: bytes) -> bytes:
+        """What who knows the password answers with."""
+        hashed, sha = password.big_num_for_hash, password.sha256
+        both = hashed(self.b_public)
+        u = int.from_bytes(sha(a_public, both), "big")
+        shared = pow(int.from_bytes(a_public, "big") * pow(self._verifier, u, self._p), self._b, self._p)
+        start = password.xor(sha(_PRIME), sha(hashed(self._g)))
+        return bytes(sha(start, sha(_KDF.salt1), sha(_KDF.salt2), a_public, both, sha(hashed(shared))))
+
+
+@functools.cache
+def _srp() -> _Srp:
+    return _Srp(PASSWORD)  # it takes a while to compute
 
 
 def _any(annotation: Any) -> Any:

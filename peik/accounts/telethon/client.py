@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import msgspec
 from telethon import functions, types, utils
-from telethon.errors import RPCError
+from telethon.errors import RPCError, SrpIdInvalidError
 from telethon.password import compute_check
 from telethon.sessions import SQLiteSession, StringSession
 
@@ -188,6 +188,10 @@ DIALOGS_MAX = 10_000
 HISTORY_MAX = 100  # Telegram gives no more at once
 QR_LOOK_S = 5.0  # Telegram tells of a scan; should that get lost we ask
 
+# What a key hears that nobody is signed in with; the last one, while the password of two-step verification is missing:
+# Telegram then answers nothing but what signing in needs.
+_NOBODY = frozenset({"AUTH_KEY_UNREGISTERED", "AUTH_KEY_PERM_EMPTY", "SESSION_PASSWORD_NEEDED"})
+
 _WAYS = {
     types.auth.SentCodeTypeApp: "app",
     types.auth.SentCodeTypeSms: "sms",
@@ -324,10 +328,16 @@ class TelethonClient:
 
     async def give_password(self, password: str) -> Me:
         with translated():
-            question = await self._telegram(functions.account.GetPasswordRequest())
-            # The proof takes the better part of a second to compute.
-            answer = await asyncio.to_thread(compute_check, question, password)
-            return await self._signed_in(await self._telegram(functions.auth.CheckPasswordRequest(answer)))
+            try:
+                return await self._signed_in(await self._proven(password))
+            except SrpIdInvalidError:  # the question had changed before the answer came
+                return await self._signed_in(await self._proven(password))
+
+    async def _proven(self, password: str) -> Any:
+        question = await self._telegram(functions.account.GetPasswordRequest())
+        # The proof takes the better part of a second to compute.
+        answer = await asyncio.to_thread(compute_check, question, password)
+        return await self._telegram(functions.auth.CheckPasswordRequest(answer))
 
     async def qr(self) -> Qr:
         with translated():
@@ -382,7 +392,7 @@ class TelethonClient:
         try:
             users = await self._telegram(functions.users.GetUsersRequest([types.InputUserSelf()]))
         except RPCError as error:
-            if name_of(error) in ("AUTH_KEY_UNREGISTERED", "AUTH_KEY_PERM_EMPTY"):
+            if name_of(error) in _NOBODY:
                 return None
             raise
         return self._known(users[0])
