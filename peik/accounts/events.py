@@ -17,6 +17,12 @@ class SessionDown(Event, frozen=True, kw_only=True):
     retry_s: float
 
 
+class SessionCalm(Event, frozen=True, kw_only=True):
+    """What was told by `SessionDown` is over: it is connected, or it is not to run here any more."""
+
+    session_id: str
+
+
 class SessionFlooded(Event, frozen=True, kw_only=True):
     """Telegram asks this account to wait."""
 
@@ -66,6 +72,23 @@ class ChatUnread(Event, frozen=True, kw_only=True):
     session_id: str
     chat_id: int
     why: str
+
+
+class ChatBehind(Event, frozen=True, kw_only=True):
+    """The history of a chat (None: the list of chats) cannot be read just now. It is tried again after `retry_s`, and the
+    others go on."""
+
+    session_id: str
+    chat_id: int | None
+    why: str
+    retry_s: float
+
+
+class ChatReadAgain(Event, frozen=True, kw_only=True):
+    """What was told by `ChatBehind` is over."""
+
+    session_id: str
+    chat_id: int | None
 
 
 class CrawlAdvanced(Event, frozen=True, kw_only=True):

@@ -8,7 +8,7 @@ import msgspec
 
 from peik.accounts.budget import PatientRequests
 from peik.accounts.client import AccountClient, ClientError, Dialog, Trouble
-from peik.accounts.events import ChatUnread, CrawlAdvanced, HolesFilled, SessionFed
+from peik.accounts.events import ChatBehind, ChatReadAgain, ChatUnread, CrawlAdvanced, HolesFilled, SessionFed
 from peik.accounts.feeds import lines_of_deleted, lines_of_messages
 from peik.archive.store import Archive, ChatState, FeedRecord, Message, MessageFilter
 from peik.clock import Clock
@@ -90,6 +90,65 @@ class ChatStates:
         return f"session:{self.session_id}:chat:{chat_id}"
 
 
+# Chats whose history cannot be read just now. Telegram may answer for one of them with an error for days.
+
+
+AGAIN_S = 60.0
+AGAIN_S_MAX = 3600.0
+
+
+class _Behind(msgspec.Struct, frozen=True, kw_only=True):
+    failures: int
+    due_at: float
+    why: str
+
+
+class ChatRetries:
+    """Each is tried again by itself, later every time, and keeps no other chat waiting. In the place of a chat's id, None is
+    the list of chats."""
+
+    def __init__(self, session_id: str, *, clock: Clock, events: Events) -> None:
+        self._session_id = session_id
+        self._clock = clock
+        self._events = events
+        self._behind: dict[int | None, _Behind] = {}
+
+    def is_due(self, chat_id: int | None) -> bool:
+        behind = self._behind.get(chat_id)
+        return behind is None or self._clock.mono() >= behind.due_at
+
+    def next_at(self) -> float | None:
+        """When the next of them is due."""
+        now = self._clock.mono()
+        return min((one.due_at for one in self._behind.values() if one.due_at > now), default=None)
+
+    def behind(self) -> set[int | None]:
+        return set(self._behind)
+
+    def why(self) -> str | None:
+        """For people, as a sentence; None: nothing is behind."""
+        chats = sorted((chat_id or 0, one.why) for chat_id, one in self._behind.items() if chat_id != SHARED)
+        if not chats:
+            return None
+        chat_id, why = chats[0]
+        what = f"The history of chat {chat_id}" if chat_id else "The list of chats"
+        others = f", and that of {len(chats) - 1} more," if len(chats) > 1 else ""
+        return f"{what}{others} cannot be read just now and is tried again: {why}"
+
+    def failed(self, chat_id: int | None, why: str) -> None:
+        before = self._behind.get(chat_id)
+        failures = 1 if before is None else before.failures + 1
+        pause_s = min(AGAIN_S * 2 ** min(failures - 1, 20), AGAIN_S_MAX)
+        self._behind[chat_id] = _Behind(failures=failures, due_at=self._clock.mono() + pause_s, why=why)
+        if chat_id != SHARED:
+            self._events.tell(ChatBehind(session_id=self._session_id, chat_id=chat_id, why=why, retry_s=pause_s))
+
+    def succeeded(self, chat_id: int | None) -> None:
+        """It was read, or nobody wants it any more."""
+        if self._behind.pop(chat_id, None) is not None and chat_id != SHARED:
+            self._events.tell(ChatReadAgain(session_id=self._session_id, chat_id=chat_id))
+
+
 CRAWL_PAGE = 100
 _FROM_THE_END = 2**31 - 1  # above every id that Telegram gives
 
@@ -122,17 +181,20 @@ def is_wanted(state: ChatState) -> bool:
 class HistoryCrawl:
     """All crawls of one session, a page of each by turns."""
 
-    def __init__(self, chats: ChatStates, *, book: Archive, asking: PatientRequests, events: Events) -> None:
+    def __init__(
+        self, chats: ChatStates, *, book: Archive, asking: PatientRequests, retries: ChatRetries, events: Events
+    ) -> None:
         self._chats = chats
         self._book = book
         self._asking = asking
+        self._retries = retries
         self._events = events
         self._last: int | None = None  # whose turn it was
 
     async def step(self, client: AccountClient) -> bool:
         """One page. Whether there may be another. Raises ClientError."""
         known = await self._chats.all()
-        wanted = sorted(one.chat_id for one in known.values() if is_wanted(one))
+        wanted = sorted(one.chat_id for one in known.values() if is_wanted(one) and self._retries.is_due(one.chat_id))
         if not wanted:
             return False
         self._last = next((one for one in wanted if self._last is None or one > self._last), wanted[0])
@@ -146,11 +208,16 @@ class HistoryCrawl:
                 client, state.chat_id, self._chats.access(state), below=state.crawled_to, above=0, limit=CRAWL_PAGE
             )
         except ClientError as error:
-            if error.trouble is not Trouble.REFUSED:
+            if not _is_of_one_chat(client, error):
                 raise
+            if error.trouble is not Trouble.REFUSED:
+                self._retries.failed(state.chat_id, error.words)
+                return
             await stop_crawl(self._chats, state.chat_id)
+            self._retries.succeeded(state.chat_id)
             self._events.tell(ChatUnread(session_id=state.session_id, chat_id=state.chat_id, why=error.words))
             return
+        self._retries.succeeded(state.chat_id)
         if page:
             await self._book.keep_messages(page)
         reached = page[-1].message_id if len(page) == CRAWL_PAGE else 0
@@ -177,6 +244,11 @@ class HistoryCrawl:
         )
 
 
+def _is_of_one_chat(client: AccountClient, error: ClientError) -> bool:
+    """Whether others may be asked for all the same: while the line is there, an error means what was asked for."""
+    return error.trouble is Trouble.REFUSED or (client.is_connected and error.trouble is not Trouble.REVOKED)
+
+
 # Finds what is missing in the archive of one session, and fills it from the histories of its chats.
 #
 # Channels and supergroups number their messages one by one, so a number that is missing in the archive is a message
@@ -200,6 +272,7 @@ class Reconciler:
         *,
         book: Archive,
         asking: PatientRequests,
+        retries: ChatRetries,
         bell: Wakeup,
         clock: Clock,
         events: Events,
@@ -212,12 +285,13 @@ class Reconciler:
         self._agent_id = agent_id
         self._book = book
         self._asking = asking
+        self._retries = retries
         self._bell = bell
         self._clock = clock
         self._events = events
         self._owed_since_ms = owed_since_ms
         self._gaps: Counter[int] = Counter()  # how many were told, by chat
-        self._failure: ClientError | None = None
+        self._tried: set[int] = set()  # chats that were read in this look
         self._unread: set[int] = set()  # chats that Telegram does not show any more
 
     # ---- from the one who listens ----
@@ -250,30 +324,51 @@ class Reconciler:
 
         await self._chats.change(place, marked)
         self._gaps[place] += 1
+        if place == SHARED:
+            self._retries.succeeded(SHARED)  # one chat that is behind keeps the others of this gap waiting no longer
         self._bell.ring()
 
     async def has_gaps(self) -> bool:
+        """That can be looked into now."""
+        if not self._retries.is_due(None):
+            return False
         known = await self._chats.all()
-        return any(has_gap(one) for one in known.values() if one.chat_id not in self._unread)
+        return any(
+            has_gap(one) and one.chat_id not in self._unread and self._retries.is_due(one.chat_id)
+            for one in known.values()
+        )
 
     # ---- one look ----
 
     async def look(self, client: AccountClient) -> None:
-        """At all chats. One in which nothing is missing costs its share of the list of chats. Raises ClientError, after the
-        others were looked at if only one chat could not be read just now."""
+        """At all chats. One in which nothing is missing costs its share of the list of chats. Raises ClientError if the line is
+        gone; what could not be read just now is tried again by a later look."""
+        if not self._retries.is_due(None):
+            return
         told = Counter(self._gaps)
-        self._failure = None
-        dialogs = {one.chat_id: one for one in await self._asking.dialogs(client)}
+        self._tried = set()
+        try:
+            dialogs = {one.chat_id: one for one in await self._asking.dialogs(client)}
+        except ClientError as error:
+            if not _is_of_one_chat(client, error):
+                raise
+            self._retries.failed(None, error.words)
+            return
+        self._retries.succeeded(None)
         known = await self._chats.all()
         named = await self._chats.change_all(dialogs, lambda chat_id, old: self._chats.named(old, dialogs[chat_id]))
         states = {**known, **named}
         await self._look_at_shared(client, dialogs, states, told)
         for chat_id, state in states.items():
-            if not is_shared(chat_id) and (chat_id in dialogs or has_gap(state)) and chat_id not in self._unread:
+            if is_shared(chat_id) or chat_id in self._unread or not self._retries.is_due(chat_id):
+                continue
+            if chat_id in dialogs or has_gap(state):
                 top = dialogs[chat_id].top_message_id if chat_id in dialogs else 0
                 await self._look_at_channel(client, state, top, is_new=chat_id not in known, told=told[chat_id])
-        if self._failure is not None:
-            raise self._failure
+        for chat_id in self._retries.behind() - self._tried - {None, SHARED}:
+            state = states.get(chat_id or 0)
+            if self._retries.is_due(chat_id) and (state is None or not is_wanted(state)):
+                self._retries.succeeded(chat_id)  # nothing is missing there any more
 
     async def _look_at_channel(
         self, client: AccountClient, state: ChatState, top: int, *, is_new: bool, told: int
@@ -295,8 +390,8 @@ class Reconciler:
         self, client: AccountClient, dialogs: Mapping[int, Dialog], states: Mapping[int, ChatState], told: Counter[int]
     ) -> None:
         began = states.get(SHARED)
-        if began is None:
-            return  # it has not begun
+        if began is None or not self._retries.is_due(SHARED):
+            return  # it has not begun, or one of them is behind
         top, mark = _top(dialogs.values()), began.checked_to
         here = {
             chat_id: await self._ids(chat_id, above=mark)
@@ -309,13 +404,18 @@ class Reconciler:
             mark = _reach(mark, {one for ids in here.values() for one in ids}, top)
             wanted = [chat_id for chat_id in here if _top_of(dialogs, chat_id) > mark]
         for chat_id in wanted:
-            await self._read(client, states[chat_id], above=mark)
-        if self._failure is None:
+            if self._retries.is_due(chat_id):
+                await self._read(client, states[chat_id], above=mark)
+        if not all(self._retries.is_due(chat_id) for chat_id in wanted):
+            self._retries.failed(SHARED, "One of them is behind.")
+        else:
+            self._retries.succeeded(SHARED)
             await self._advance(SHARED, max(top, began.checked_to), began=began, told=told[SHARED])
 
     async def _read(self, client: AccountClient, state: ChatState, *, above: int, since_ms: int = 0) -> int | None:
         """The history above an id, into the archive: the newest id that it has. None: it could not be read."""
         # Only what was here before it is read can be missed there: what is archived meanwhile may be newer.
+        self._tried.add(state.chat_id)
         here = await self._ids(state.chat_id, above=above)
         seen: set[int] = set()
         found, floor, newest = 0, above, 0
@@ -337,6 +437,7 @@ class Reconciler:
             if since_ms and (page[-1].date_ms < since_ms or len(seen) >= UNSEEN_PAGES_MAX * PAGE):
                 floor = below - 1
                 break
+        self._retries.succeeded(state.chat_id)
         gone = {one for one in here if one > floor} - seen
         deleted = 0
         if gone:
@@ -349,13 +450,14 @@ class Reconciler:
 
     def _unreadable(self, client: AccountClient, chat_id: int, error: ClientError) -> None:
         """One chat keeps nobody waiting: if Telegram does not show it, or does not answer for it, the others are read."""
-        if error.trouble is Trouble.REFUSED:
-            self._unread.add(chat_id)
-            self._events.tell(ChatUnread(session_id=self._session_id, chat_id=chat_id, why=error.words))
-        elif error.trouble is Trouble.OFFLINE and client.is_connected:
-            self._failure = error
-        else:
+        if not _is_of_one_chat(client, error):
             raise error
+        if error.trouble is not Trouble.REFUSED:
+            self._retries.failed(chat_id, error.words)
+            return
+        self._unread.add(chat_id)
+        self._retries.succeeded(chat_id)
+        self._events.tell(ChatUnread(session_id=self._session_id, chat_id=chat_id, why=error.words))
 
     async def _mark_deleted(self, chat_id: int, gone: list[int]) -> int:
         at_ms = self._clock.wall_ms()

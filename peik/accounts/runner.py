@@ -17,6 +17,7 @@ from peik.accounts.budget import Budget, PatientRequests
 from peik.accounts.client import AccountClient, ClientError, ClientFactory, HistoryGap, Me, Trouble
 from peik.accounts.events import (
     ArchiveGap,
+    SessionCalm,
     SessionDown,
     SessionFed,
     SessionFlooded,
@@ -25,11 +26,11 @@ from peik.accounts.events import (
     SessionUp,
 )
 from peik.accounts.feeds import lines_of_deleted, lines_of_events, lines_of_messages
-from peik.accounts.history import ChatStates, HistoryCrawl, Reconciler
+from peik.accounts.history import ChatRetries, ChatStates, HistoryCrawl, Reconciler
 from peik.accounts.registry import Registry, proxy_context, secret_context
 from peik.archive.store import Archive, FeedRecord, Happening, Message, Session, SessionState
 from peik.clock import Clock
-from peik.core.events import Events, Surprise
+from peik.core.events import Event, Events, Surprise
 from peik.errors import NotFound, Problem, Unavailable, described
 from peik.secrets.vault import Vault
 from peik.wakeup import Wakeup
@@ -192,9 +193,12 @@ class SessionRunner:
         self._leave_s = leave_s
         self._bell = Wakeup()
         self._chats = ChatStates(session_id, tools.book, tools.vault, tools.clock)
+        self._retries = ChatRetries(session_id, clock=tools.clock, events=tools.events)
         self._client: AccountClient | None = None
         self._me: Me | None = None
         self._up_at: float | None = None  # since when it listens
+        self._is_down = False  # and somebody was told
+        self._noted: str | None = None  # what the registry says is wrong, while it is to run
 
     @property
     def chats(self) -> ChatStates:
@@ -234,10 +238,20 @@ class SessionRunner:
                 pause_s = min(BACKOFF_S * 2 ** min(failures - 1, 20), BACKOFF_S_MAX)
                 # Jitter: a thousand sessions that were cut together must not come back together.
                 pause_s = max(wait_s, pause_s * self._tools.chance.uniform(0.5, 1.0))
+                self._is_down = True
                 self._tell(SessionDown(session_id=self.session_id, why=why, retry_s=pause_s))
+                if (
+                    failures > 1 and not wait_s
+                ):  # most connections are made again at once, and a flood is noted with its end
+                    with suppress(Problem, TimeoutError):  # it is shown, and nothing rests on it
+                        async with asyncio.timeout(NOTE_S):
+                            await self._note_trouble(f"It cannot connect, and tries again by itself: {why}")
                 await asyncio.sleep(pause_s)
         finally:
             self._tools.budget.forget(self.session_id)
+            self._tell_calm()
+            for chat_id in self._retries.behind():
+                self._retries.succeeded(chat_id)  # it is nobody's here any more
 
     def _was_calm(self) -> bool:
         return self._up_at is not None and self._tools.clock.mono() - self._up_at >= CALM_S
@@ -282,6 +296,7 @@ class SessionRunner:
             self._chats,
             book=tools.book,
             asking=asking,
+            retries=self._retries,
             bell=self._bell,
             clock=tools.clock,
             events=tools.events,
@@ -302,10 +317,12 @@ class SessionRunner:
             agent_id=session.agent_id,
         )
         await _within(LISTEN_S, client.listen(seeing, state))
-        await self._note(None if is_waiting else SessionState.ACTIVE, is_connected=True, me=me)
+        self._noted = self._retries.why()
+        await self._note(None if is_waiting else SessionState.ACTIVE, reason=self._noted, is_connected=True, me=me)
         self._client, self._me, self._up_at = client, me, tools.clock.mono()
         self._tell(SessionUp(bot_id=me.user_id, session_id=self.session_id))
-        crawl = HistoryCrawl(self._chats, book=tools.book, asking=asking, events=tools.events)
+        self._tell_calm()
+        crawl = HistoryCrawl(self._chats, book=tools.book, asking=asking, retries=self._retries, events=tools.events)
         house = asyncio.create_task(
             self._keep_house(client, asking, reconciler, crawl, is_first=state is None),
             name=f"house of {self.session_id}",
@@ -365,11 +382,13 @@ class SessionRunner:
         while True:
             try:
                 await asking.calm()
+                await self._note_trouble(self._retries.why())
                 if clock.mono() >= look_at or await reconciler.has_gaps():
                     look_at = clock.mono() + self._tools.reconcile_s * chance.uniform(0.9, 1.1)
                     await reconciler.look(client)
                 elif not await crawl.step(client):
-                    await self._bell.wait(min(look_at, asking.calm_at or look_at))
+                    times = (look_at, asking.calm_at, self._retries.next_at())
+                    await self._bell.wait(min(at for at in times if at is not None))
             except (ClientError, Problem) as error:
                 if isinstance(error, ClientError) and error.trouble is Trouble.REVOKED:
                     return  # the connection says so, too
@@ -385,9 +404,23 @@ class SessionRunner:
         self._tell(SessionFlooded(session_id=self.session_id, wait_s=error.wait_s))
 
     async def _calm(self) -> None:
-        await self._note(SessionState.ACTIVE)
+        self._noted = self._retries.why()
+        await self._note(SessionState.ACTIVE, reason=self._noted)
 
     # ---- the registry ----
+
+    async def _note_trouble(self, why: str | None) -> None:
+        """What is wrong with a session that is to run; None: nothing."""
+        if why == self._noted or not self._is_ours():
+            return
+
+        def noted(old: Session) -> Session:
+            is_running = old.is_active and old.state is SessionState.ACTIVE
+            return msgspec.structs.replace(old, state_reason=why) if is_running else old
+
+        with suppress(NotFound):
+            await self._tools.registry.change(self.session_id, noted)
+        self._noted = why
 
     async def _note(
         self,
@@ -422,7 +455,12 @@ class SessionRunner:
                 await asyncio.sleep(pause_s)
                 pause_s = min(pause_s * 2, BACKOFF_S_MAX)
 
-    def _tell(self, event: Surprise | SessionUp | SessionDown | SessionFlooded | SessionRevoked | SessionUnfit) -> None:
+    def _tell_calm(self) -> None:
+        if self._is_down:
+            self._is_down = False
+            self._tell(SessionCalm(session_id=self.session_id))
+
+    def _tell(self, event: Event) -> None:
         self._tools.events.tell(event)
 
 

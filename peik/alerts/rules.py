@@ -204,6 +204,20 @@ def unfit(event: session_events.SessionUnfit, _: int) -> str:
     return f"{account(event)} cannot run until somebody mends it: {event.why}"
 
 
+def down(event: session_events.SessionDown, _: int) -> str:
+    return (
+        f"session {event.session_id} has not been connected for ten minutes: {event.why} It tries again by itself; meanwhile "
+        "nothing of it is archived, and its letters wait."
+    )
+
+
+def chat_behind(event: session_events.ChatBehind, _: int) -> str:
+    what = "the list of its chats" if event.chat_id is None else f"the history of chat {event.chat_id}"
+    return (
+        f"session {event.session_id} cannot read {what}: {event.why} It tries again by itself; its other chats go on."
+    )
+
+
 def flooded(event: session_events.SessionFlooded, _: int) -> str:
     return (
         f"Telegram lets {account(event)} wait for {long(event.wait_s)}. Its letters wait so long. Send less with it: "
@@ -389,6 +403,8 @@ RULES: "tuple[AlertRule[events.Event], ...]" = (
     # accounts
     as_rule(AlertRule(name="session-ended", means="Telegram ended the session of an account.", todo="Sign in again: see sessions.md.", event=session_events.SessionRevoked, text=revoked, repeat_s=DAY_S, apart_by=("session_id",), ends=session_events.SessionUp, is_kept=True)),
     as_rule(AlertRule(name="session-unfit", means="An account cannot run until somebody mends it: its key cannot be opened, its proxy cannot be right.", todo="Read why with `peik sessions show`, and mend that.", event=session_events.SessionUnfit, text=unfit, repeat_s=DAY_S, apart_by=("session_id",), ends=session_events.SessionUp, is_kept=True)),
+    as_rule(AlertRule(name="session-down", means="An account has not been connected for ten minutes.", todo="Look at its network and its proxy; `peik sessions show` says why.", event=session_events.SessionDown, text=down, repeat_s=HOUR_S, apart_by=("session_id",), after_s=10 * MINUTE_S, ends=session_events.SessionCalm)),
+    as_rule(AlertRule(name="session-behind", means="Telegram has not let an account read the history of a chat, or the list of its chats, for an hour.", todo="It is tried again by itself; see whether the account can open the chat, and stop a crawl of it that nobody needs.", event=session_events.ChatBehind, text=chat_behind, repeat_s=DAY_S, apart_by=("session_id", "chat_id"), after_s=HOUR_S, ends=session_events.ChatReadAgain)),
     as_rule(AlertRule(name="session-flooded", means="Telegram lets an account wait for more than ten minutes.", todo="Send less with it: accounts that write like machines are banned.", event=session_events.SessionFlooded, text=flooded, repeat_s=HOUR_S, apart_by=("session_id",), is_meant=lambda event: event.wait_s > FLOOD_S, fades_s=HOUR_S, is_moment=True)),
     as_rule(AlertRule(name="archive", means="The archive has not answered for a minute.", todo="Look at its server, its disk and PEIK_ARCHIVE; bots go on meanwhile.", event=session_events.ArchiveAway, text=archive_away, repeat_s=HOUR_S, apart_by=(), after_s=MINUTE_S, ends=session_events.ArchiveBack, is_local=True)),
     as_rule(AlertRule(name="sessions-webhook", means="The webhook of accounts has taken nothing for 5 minutes.", todo="Mend the endpoint before PEIK_KEEP_FEED is over.", event=session_events.PushFailed, text=push_failed, repeat_s=HOUR_S, apart_by=(), after_s=300.0, ends=session_events.PushBack)),

@@ -89,6 +89,15 @@ def write_archive(pen: LogWriter, event: events.Event) -> None:
         case session_events.ChatUnread(session_id=session_id, chat_id=chat_id, why=why):
             if pen.is_news(event):
                 pen.book.warning("! history cannot be read", session=session_id, chat=chat_id, why=why)
+        case session_events.ChatBehind(session_id=session_id, chat_id=chat_id, why=why, retry_s=retry_s):
+            if pen.is_news(session_events.ChatBehind, session_id, chat_id, why):
+                chat = "list of chats" if chat_id is None else chat_id
+                pen.book.warning(
+                    "~ history cannot be read now", session=session_id, chat=chat, why=why, retry_s=round(retry_s)
+                )
+        case session_events.ChatReadAgain(session_id=session_id, chat_id=chat_id):
+            chat = "list of chats" if chat_id is None else chat_id
+            pen.book.info("-> history is read again", session=session_id, chat=chat)
         case session_events.CrawlAdvanced(session_id=session_id, chat_id=chat_id, crawled=crawled):
             words = "+ crawl is done" if event.is_done else "+ crawled"
             level = logging.INFO if event.is_done else logging.DEBUG

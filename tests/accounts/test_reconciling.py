@@ -8,8 +8,8 @@ import pytest
 
 from peik.accounts.budget import PatientRequests
 from peik.accounts.client import ClientError, Trouble
-from peik.accounts.events import ChatUnread, HolesFilled
-from peik.accounts.history import SHARED, ChatStates, Reconciler
+from peik.accounts.events import ChatBehind, ChatReadAgain, ChatUnread, HolesFilled
+from peik.accounts.history import SHARED, ChatRetries, ChatStates, Reconciler, ask_for_crawl
 from peik.archive.store import Message
 from peik.errors import StoreUnavailable
 from peik.wakeup import Wakeup
@@ -123,6 +123,78 @@ def test_a_chat_that_cannot_be_read_stops_nobody(tmp_path: Path, trouble: Troubl
         assert await stage.texts() == ["seen late"]
         unread = [one.chat_id for one in stage.told_of(ChatUnread)]
         assert unread == ([lost.chat_id] if trouble is Trouble.REFUSED else [])
+
+    play(tmp_path, story)
+
+
+class Failing:
+    """Telegram answers for these chats with 500, for as long as they are here."""
+
+    def __init__(self, inner: Any, chats: set[int | None]) -> None:
+        self._inner = inner
+        self._chats = chats
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def dialogs(self) -> Any:
+        self._answer(None)
+        return await self._inner.dialogs()
+
+    async def history(self, chat_id: int, *args: Any, **kwargs: Any) -> Any:
+        self._answer(chat_id)
+        return await self._inner.history(chat_id, *args, **kwargs)
+
+    def _answer(self, chat_id: int | None) -> None:
+        if chat_id in self._chats:
+            raise ClientError(Trouble.OFFLINE, "Trouble inside Telegram (HISTORY_GET_FAILED).")
+
+
+@pytest.mark.parametrize("what", ["channel", "private", "list"])
+def test_a_gap_that_cannot_be_read_starves_no_crawl_and_no_other_gap(tmp_path: Path, what: str) -> None:
+    """getHistory of one chat answers 500 for a day: it is tried less and less often, told of, and read in the end."""
+
+    async def story(stage: Stage) -> None:
+        old = stage.telegram.channel("Old", stage.sara, stage.ali)
+        for number in range(250):
+            stage.telegram.say(old, stage.sara, f"o{number}")
+        async with running(stage) as runner:
+            await until(lambda: runner.client)
+            stage.telegram.say(stage.private, stage.sara, "before")
+            stage.telegram.say(stage.group, stage.sara, "before")
+            await asyncio.sleep(5)
+        lost = stage.telegram.channel("Lost", stage.sara, stage.ali)
+        for chat in (lost, stage.team, stage.private, stage.group):
+            stage.telegram.say(chat, stage.sara, f"in a gap of {chat.title}")
+        for place in (lost, stage.team, stage.ali):
+            stage.telegram.forget(place)
+        failing: set[int | None] = {{"channel": lost.chat_id, "private": stage.sara.user_id, "list": None}[what]}
+
+        def clients(**wanted: Any) -> Any:
+            return Failing(stage.telegram.clients(**wanted), failing)
+
+        async with running(stage, clients=clients) as runner:
+            await until(lambda: runner.client)
+            await ask_for_crawl(runner.chats, old.chat_id)
+            runner.ring()
+            await asyncio.sleep(86_400)
+            texts = set(await stage.texts())
+            assert {f"o{number}" for number in range(250)} <= texts, "the crawl went on"
+            if what == "private":
+                assert {"in a gap of Team", "in a gap of Lost", "in a gap of Family"} <= texts
+            elif what == "channel":
+                assert {"in a gap of Team", "in a gap of ", "in a gap of Family"} <= texts
+            behind = stage.told_of(ChatBehind)
+            assert {one.chat_id for one in behind} == failing
+            assert 24 < len(behind) < 40, "it is tried less and less often"
+            assert stage.told_of(ChatReadAgain) == []
+            assert "HISTORY_GET_FAILED" in ((await stage.session()).state_reason or "")
+            failing.clear()
+            await asyncio.sleep(4000)
+            assert len(stage.told_of(ChatReadAgain)) == 1
+            titles = ("Lost", "Team", "Family", "")
+            assert {f"in a gap of {title}" for title in titles} <= set(await stage.texts())
+            assert (await stage.session()).state_reason is None
 
     play(tmp_path, story)
 
@@ -247,6 +319,7 @@ def reconciler_of(stage: Stage) -> Reconciler:
         ChatStates("s1", stage.archive, stage.vault, stage.clock),
         book=stage.archive,
         asking=PatientRequests("s1", stage.budget, on_flood=nothing, on_calm=nothing),
+        retries=ChatRetries("s1", clock=stage.clock, events=stage.events),
         bell=Wakeup(),
         clock=stage.clock,
         events=stage.events,

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from tests.accounts.house import House, play_closed
+from tests.accounts.test_reconciling import Failing
 from tests.alerts.alarm import ADMIN, Hearing, paging
 from tests.outbox.receivers import Receivers
 
@@ -58,6 +59,43 @@ def test_an_account_whose_key_cannot_be_opened_is_told_until_it_can() -> None:
         async with house.open():
             await house.service.crew.start(session.session_id)
             await hearing.is_over("session-unfit")
+
+    alarm(story)
+
+
+@pytest.mark.raises_alert("session-down")
+def test_an_account_that_cannot_connect_is_told_until_it_does() -> None:
+    async def story(house: House, hearing: Hearing) -> None:
+        async with house.open():
+            session = await house.sign_in(house.ali)
+            await house.connected(house.ali)
+            house.accounts.is_down = True
+            house.accounts.cut(house.ali)
+            assert f"session {session.session_id}" in await hearing.begins("session-down", within_s=1500)
+            shown = await house.service.session(session.session_id)
+            assert "cannot connect, and tries again by itself" in (shown.state_reason or "")
+            await hearing.goes_on("session-down")
+            house.accounts.is_down = False
+            await hearing.is_over("session-down")
+            assert (await house.service.session(session.session_id)).state_reason is None
+
+    alarm(story)
+
+
+@pytest.mark.raises_alert("session-behind")
+def test_an_account_whose_chats_cannot_be_listed_is_told_until_they_can() -> None:
+    async def story(house: House, hearing: Hearing) -> None:
+        failing: set[int | None] = set()
+        make = house._client
+        house._client = lambda **wanted: Failing(make(**wanted), failing)  # type: ignore[assignment, method-assign]
+        async with house.open():
+            await house.sign_in(house.ali)
+            await house.connected(house.ali)
+            failing.add(None)
+            assert "the list of its chats" in await hearing.begins("session-behind", within_s=3 * HOUR_S)
+            await hearing.goes_on("session-behind")
+            failing.clear()
+            await hearing.is_over("session-behind", within_s=2 * HOUR_S)
 
     alarm(story)
 
