@@ -31,7 +31,7 @@ from peik.accounts.registry import Registry, proxy_context, secret_context
 from peik.archive.store import Archive, FeedRecord, Happening, Message, Session, SessionState
 from peik.clock import Clock
 from peik.core.events import Event, Events, Surprise
-from peik.errors import NotFound, Problem, Unavailable, described
+from peik.errors import Conflict, NotFound, Problem, Unavailable, described
 from peik.secrets.vault import Vault
 from peik.wakeup import Wakeup
 
@@ -198,6 +198,7 @@ class SessionRunner:
         self._me: Me | None = None
         self._up_at: float | None = None  # since when it listens
         self._is_down = False  # and somebody was told
+        self._twin: str | None = None  # another session of the same account
         self._noted: str | None = None  # what the registry says is wrong, while it is to run
 
     @property
@@ -268,10 +269,15 @@ class SessionRunner:
             client = client_for(session, vault=self._tools.vault, clients=self._tools.clients)
         except Unfit as error:
             return await self._fail(str(error)), str(error), 0.0
+        lost: ClientError | Unfit
         try:
             lost = await self._connection(session, client)
+        except Unfit as error:
+            lost = error
         finally:
             await self._leave(client)
+        if isinstance(lost, Unfit):
+            return await self._fail(str(lost)), str(lost), 0.0
         return await self._judge(lost)
 
     async def _connection(self, session: Session, client: AccountClient) -> ClientError:
@@ -281,9 +287,28 @@ class SessionRunner:
             me = await _within(CONNECT_S, client.connect())
             if me is None:
                 return ClientError(Trouble.REVOKED, "Telegram does not know this session any more. Sign in again.")
+            await self._learn_phone(session, me)
             return await self._listen(session, client, me)
         except ClientError as error:
             return error
+
+    async def _learn_phone(self, session: Session, me: Me) -> None:
+        """Of an account that was taken in by its key. Raises Unfit if another session has this phone already: two that run as
+        one account see everything twice. One that has run before goes on, and says so."""
+        self._twin = None
+        if session.phone is not None or me.phone is None or not self._is_ours():
+            return
+        phone = me.phone
+        try:
+            await self._tools.registry.change(
+                self.session_id, lambda old: msgspec.structs.replace(old, phone=old.phone or phone)
+            )
+        except Conflict as conflict:
+            if conflict.code != "phone_taken":
+                raise
+            self._twin = "Another active session has the phone of this account; one of the two is enough."
+            if session.user_id is None:
+                raise Unfit(f"{self._twin} Remove this one, or deactivate the other and start this one.") from None
 
     async def _listen(self, session: Session, client: AccountClient, me: Me) -> ClientError:
         tools = self._tools
@@ -317,7 +342,7 @@ class SessionRunner:
             agent_id=session.agent_id,
         )
         await _within(LISTEN_S, client.listen(seeing, state))
-        self._noted = self._retries.why()
+        self._noted = self._trouble()
         await self._note(None if is_waiting else SessionState.ACTIVE, reason=self._noted, is_connected=True, me=me)
         self._client, self._me, self._up_at = client, me, tools.clock.mono()
         self._tell(SessionUp(bot_id=me.user_id, session_id=self.session_id))
@@ -382,7 +407,7 @@ class SessionRunner:
         while True:
             try:
                 await asking.calm()
-                await self._note_trouble(self._retries.why())
+                await self._note_trouble(self._trouble())
                 if clock.mono() >= look_at or await reconciler.has_gaps():
                     look_at = clock.mono() + self._tools.reconcile_s * chance.uniform(0.9, 1.1)
                     await reconciler.look(client)
@@ -404,8 +429,12 @@ class SessionRunner:
         self._tell(SessionFlooded(session_id=self.session_id, wait_s=error.wait_s))
 
     async def _calm(self) -> None:
-        self._noted = self._retries.why()
+        self._noted = self._trouble()
         await self._note(SessionState.ACTIVE, reason=self._noted)
+
+    def _trouble(self) -> str | None:
+        """What is wrong while it is connected."""
+        return " ".join(why for why in (self._retries.why(), self._twin) if why) or None
 
     # ---- the registry ----
 

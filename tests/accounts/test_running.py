@@ -61,6 +61,36 @@ def test_what_is_seen_is_kept_and_the_state_says_active(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_a_session_that_was_taken_in_by_its_key_learns_its_phone(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.registry.change("s1", lambda old: msgspec.structs.replace(old, phone=None, user_id=None))
+        async with running(stage) as runner:
+            await until(lambda: runner.client)
+            assert (await stage.session()).phone == stage.ali.phone
+
+    play(tmp_path, story)
+
+
+@pytest.mark.parametrize("has_run", [False, True])
+def test_one_session_per_phone_holds_for_those_that_were_taken_in(tmp_path: Path, has_run: bool) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.sign_in(stage.sara, "s2")
+        unknown = {"phone": None, "user_id": stage.ali.user_id if has_run else None}
+        await stage.registry.change("s1", lambda old: msgspec.structs.replace(old, **unknown))
+        await stage.registry.change("s2", lambda old: msgspec.structs.replace(old, phone=stage.ali.phone))
+        runner = SessionRunner("s1", stage.tools())
+        task = asyncio.create_task(runner.run())
+        await until(lambda: runner.client or task.done())
+        session = await stage.session()
+        assert session.phone is None
+        assert "one of the two is enough" in (session.state_reason or "")
+        assert session.state is (SessionState.ACTIVE if has_run else SessionState.FAILED)
+        task.cancel()
+        await asyncio.wait([task])
+
+    play(tmp_path, story)
+
+
 def test_it_comes_back_by_itself_and_misses_nothing(tmp_path: Path) -> None:
     async def story(stage: Stage) -> None:
         async with running(stage) as runner:
