@@ -1,6 +1,8 @@
 """What is particular to SQLite: its file, and what can be wrong with it."""
 
 import asyncio
+import os
+import stat
 from pathlib import Path
 
 import apsw
@@ -47,6 +49,26 @@ async def test_a_file_of_the_first_schema_is_brought_up_to_date(tmp_path: Path) 
             assert await archive.updates_state("s1") == b"\1"
             await archive.feed([line(f"k{number}")])
             assert await archive.fed_to() == {"s1": Fed(first=1, last=number)}
+
+
+@pytest.mark.parametrize(("before", "after"), [(None, 0o600), (0o644, 0o600), (0o640, 0o640)])
+async def test_it_is_for_its_owner_alone_also_if_an_earlier_peik_made_it(
+    tmp_path: Path, before: int | None, after: int
+) -> None:
+    place = SqlitePlace(tmp_path)
+    mask = os.umask(0o022)
+    try:
+        if before is not None:
+            async with opened(place):
+                pass
+            place.path.chmod(before)
+        async with opened(place) as archive:
+            await archive.feed([line("k1")])
+            files = [one for one in tmp_path.iterdir() if one.name.startswith(place.path.name)]
+            assert len(files) == 3
+            assert {stat.S_IMODE(one.stat().st_mode) for one in files} == {after}
+    finally:
+        os.umask(mask)
 
 
 async def test_a_folder_that_is_missing_is_said(tmp_path: Path) -> None:

@@ -26,6 +26,8 @@ def connect(path: Path, *, for_reading: bool = False) -> apsw.Connection:
     if not for_reading and not path.exists():
         with contextlib.suppress(OSError):  # what is wrong with the folder SQLite says below
             path.touch(mode=0o600)  # it will hold what people wrote; the files that SQLite puts beside it follow suit
+    elif not for_reading:
+        _close_to_others(path)
     connection = apsw.Connection(str(path), statementcachesize=200)
     try:
         connection.set_busy_timeout(BUSY_MS)
@@ -43,6 +45,14 @@ def connect(path: Path, *, for_reading: bool = False) -> apsw.Connection:
         connection.close()
         raise
     return connection
+
+
+def _close_to_others(path: Path) -> None:
+    """An archive of an earlier Peik may be open to everybody on the machine. Rights that somebody gave a group stay."""
+    for file in (path, path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")):
+        with contextlib.suppress(OSError):  # it is not there, or not ours
+            if file.stat().st_mode & 0o007:
+                file.chmod(0o600)
 
 
 def _has_words(*values: Any) -> bool:
