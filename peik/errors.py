@@ -101,4 +101,4 @@ def described(error: BaseException) -> str:
     """What somebody met who did not foresee it, in one line."""
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(described(inner) for inner in error.exceptions)
-    return f"{type(error).__name__}: {error}"
+    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__

@@ -216,15 +216,21 @@ class _Foreign(logging.Handler):
         self._file = file
 
     def emit(self, record: logging.LogRecord) -> None:
-        level = record.levelname.lower()
         try:
-            said = {"event": record.getMessage(), "logger": record.name, "level": level}
+            said = _said(record)
         except Exception:  # noqa: BLE001  words and arguments of a stranger that do not fit
             self.handleError(record)
             return
-        if record.exc_info:
-            said["exception"] = (self.formatter or logging.Formatter()).formatException(record.exc_info)
-        self._file.keep(None, level, _stamp(None, level, said))
+        self._file.keep(None, said["level"], said)
+
+
+def _said(record: logging.LogRecord) -> structlog.typing.EventDict:
+    """A line of Python's own loggers, with the fields of ours."""
+    level = record.levelname.lower()
+    said: structlog.typing.EventDict = {"event": record.getMessage(), "logger": record.name, "level": level}
+    if record.exc_info:
+        said["exception"] = logging.Formatter().formatException(record.exc_info)
+    return dict(_stamp(None, level, said))
 
 
 # Where lines of the log go: a terminal, JSON elsewhere, a file besides, or the logger of a program. No secret goes
@@ -236,7 +242,7 @@ def set_up(*, level: str, form: str, file: LogFile | None = None) -> None:
     is_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
     renderer = structlog.processors.JSONRenderer(ensure_ascii=False) if is_json else structlog.dev.ConsoleRenderer()
     shown = logging.StreamHandler(sys.stderr)
-    shown.setFormatter(_Masked(logging.BASIC_FORMAT))
+    shown.setFormatter(_JsonLine() if is_json else _Masked(logging.BASIC_FORMAT))
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
@@ -276,6 +282,13 @@ class _Masked(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         return without_secrets(super().format(record))
+
+
+class _JsonLine(logging.Formatter):
+    """One line of JSON, also for what libraries say: whoever collects the log reads each of its lines as JSON."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return _rendered(_said(record))
 
 
 # Log files without a person who is forgotten. Each file is written anew beside itself and then put in its place, so

@@ -55,6 +55,20 @@ def test_a_key_that_the_server_does_not_know_is_revoked_and_a_dead_network_is_of
     assert client_error(TimeoutError()).trouble is Trouble.OFFLINE
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectionRefusedError(111, "Connection refused"), "ConnectionRefusedError, Connection refused."),
+        (ConnectionError("Connection to Telegram failed 5 time(s)"), "failed 5 time(s)."),
+        (TimeoutError(), "no answer in time."),
+        (asyncio.IncompleteReadError(b"", 4), "the connection was closed."),
+        (ConnectionError(), "cannot be reached: ConnectionError."),
+    ],
+)
+def test_an_error_of_the_network_says_what_it_was(error: Exception, words: str) -> None:
+    assert client_error(error).words.endswith(words)
+
+
 def test_rows_name_errors_that_telethon_knows_or_passes_on_by_name() -> None:
     unknown = {name for name in TROUBLES if name not in rpc_errors_dict}
     assert unknown <= {"CONNECTION_NOT_INITED"}, unknown

@@ -1,6 +1,7 @@
 """No secret is in the log, wherever it stood: in an address, an error, the cause of its cause, the words of a library."""
 
 import io
+import json
 import logging
 import sys
 from collections.abc import Iterator
@@ -112,3 +113,27 @@ def test_nothing_secret_is_on_stderr_or_in_the_file(
         assert text.count("it failed") >= 2, "all of it was said"
         assert is_clean(text), text
         assert "***" in text
+
+
+def test_where_the_log_is_json_lines_of_libraries_are_json_too() -> None:
+    stderr, sys.stderr = sys.stderr, io.StringIO()
+    try:
+        logging.getLogger().handlers = []
+        structlog.reset_defaults()
+        set_up(level="info", form="json")
+        structlog.get_logger().info("-> ours")
+        logging.getLogger("telethon.network").warning("Attempt %d at connecting failed: %s", 1, "two\nlines")
+        try:
+            raise OSError("no route")
+        except OSError:
+            logging.getLogger("asyncio").exception("of theirs")
+        shown = sys.stderr.getvalue()
+    finally:
+        sys.stderr = stderr
+    ours, first, second = [json.loads(line) for line in shown.splitlines()]
+    assert ours["event"] == "-> ours"
+    assert (first["event"], first["logger"], first["level"]) == (
+        "Attempt 1 at connecting failed: two\nlines", "telethon.network", "warning",
+    )  # fmt: skip
+    assert "OSError: no route" in second["exception"]
+    assert first["timestamp"].endswith("Z")

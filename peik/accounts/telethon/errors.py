@@ -68,6 +68,8 @@ _SIGNED_OUT = "Telegram does not know this session any more. Sign in again."
 # An hour: what Telegram means by a flood for which it names no time is a day, and asking once an hour is no flood.
 _UNTOLD_WAIT_S = 3600.0
 
+WORDS_MAX = 200  # of a library's own
+
 _NAMES = {kind: name for name, kind in rpc_errors_dict.items()}
 
 
@@ -91,8 +93,20 @@ def client_error(error: BaseException) -> ClientError:
     if isinstance(error, RPCError):
         return _of_telegram(error)
     if isinstance(error, OSError | TimeoutError | EOFError):
-        return ClientError(Trouble.OFFLINE, f"Telegram cannot be reached: {type(error).__name__}.")
-    return ClientError(Trouble.OFFLINE, f"Telethon met something unforeseen: {type(error).__name__}.")
+        return ClientError(Trouble.OFFLINE, f"Telegram cannot be reached: {_in_words(error)}.")
+    return ClientError(Trouble.OFFLINE, f"Telethon met something unforeseen: {_in_words(error)}.")
+
+
+def _in_words(error: BaseException) -> str:
+    """Libraries raise many of these without a word."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{type(error).__name__}, {error.strerror}"
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    if isinstance(error, EOFError):
+        return "the connection was closed"
+    text = str(error).strip().rstrip(".")
+    return f"{type(error).__name__}, {text[:WORDS_MAX]}" if text else type(error).__name__
 
 
 def _of_telegram(error: RPCError) -> ClientError:
