@@ -182,6 +182,7 @@ class _Alone:
 CODE_S = 300.0
 CODE_TRIES_MAX = 5
 PASSWORD_TRIES_MAX = 5
+SIGN_OFF_S = 20.0
 QR_S = 300.0  # a person gets this long to scan one of the pictures
 
 _FATAL = frozenset({Trouble.PHONE_BANNED, Trouble.NOT_REGISTERED, Trouble.BAD_PHONE, Trouble.REVOKED})
@@ -285,7 +286,10 @@ class SignInSteps:
         """Nothing of a sign-in that was begun stays. Raises Conflict if somebody is signed in."""
         await self._end_scan(session_id)
         async with self._halves.alone(session_id):
-            await self._to_be_signed_in(session_id)
+            session = await self._to_be_signed_in(session_id)
+            half = self._halves.of(session)
+            if session.state is SessionState.PASSWORD_NEEDED and half is not None:
+                await self._sign_off(session, half.key)
             return await self._halves.empty(session_id, None)
 
     async def close(self) -> None:
@@ -321,7 +325,24 @@ class SignInSteps:
         """Disconnected first: whoever reads that it is active connects at once, and the same key must never be used twice."""
         secret = client.secret()
         await _leave(client)
-        return await self._signed_in(session_id, me, secret)
+        try:
+            return await self._signed_in(session_id, me, secret)
+        except Conflict as conflict:
+            if conflict.code == "phone_taken":  # this will not change by itself
+                await self._sign_off(await self._registry.need(session_id), secret)
+                await self._halves.empty(session_id, conflict.detail)
+            raise
+
+    async def _sign_off(self, session: Session, key: str) -> None:
+        """Nobody keeps this key: at Telegram it shall not stay in the account's list of devices. As far as Telegram can be
+        reached; its owner can end it there, too."""
+        with suppress(ClientError, Problem, TimeoutError):
+            async with asyncio.timeout(SIGN_OFF_S):
+                client, _ = await self._connected(session, key)
+                try:
+                    await client.log_out()
+                finally:
+                    await _leave(client)
 
     async def _signed_in(self, session_id: str, me: Me, secret: str) -> Session:
         sealed = self._vault.seal(secret, context=secret_context(session_id))
@@ -368,7 +389,7 @@ class SignInSteps:
             me = await scan.client.qr_scanned(timeout_s=QR_S)
             scan.is_scanned = me is not None
             if me is not None:
-                await self._left_signed_in(session_id, me, scan.client)
+                await self._keep_scanned(session_id, me, scan.client)
         except ClientError as error:
             if error.trouble is Trouble.PASSWORD_NEEDED:
                 scan.is_scanned = True
@@ -384,6 +405,17 @@ class SignInSteps:
         finally:
             self._scans.pop(session_id, None)
             await _leave(scan.client)
+
+    async def _keep_scanned(self, session_id: str, me: Me, client: AccountClient) -> None:
+        """What lies in the record is enough to go on with a sign-in by code. Of a QR code nothing lies there, so that a key
+        which could not be stored is of no use to anybody."""
+        secret = client.secret()
+        try:
+            await self._left_signed_in(session_id, me, client)
+        except Problem as problem:
+            if not isinstance(problem, Conflict) or problem.code != "phone_taken":
+                await self._sign_off(await self._registry.need(session_id), secret)
+            raise
 
     async def _scanned(self, session_id: str) -> None:
         """What somebody has scanned is being stored: until it is, so that no one cuts it off in the middle."""

@@ -224,6 +224,52 @@ def test_a_picture_that_nobody_scans_is_given_up() -> None:
     play(story)
 
 
+async def devices(stage: Stage, user_id: int) -> int:
+    """In the account's own list at Telegram; also those whose password is missing."""
+    keys = stage.telegram.keys._keys.values()
+    people = [key.person or key.awaits_password for key in keys if key.ended is None]
+    return sum(one is not None and one.user_id == user_id for one in people)
+
+
+def test_a_scan_that_is_refused_leaves_no_device_at_telegram() -> None:
+    async def story(stage: Stage) -> None:
+        sara = stage.telegram.register(PHONE)
+        first = await stage.new(PHONE)
+        await stage.signing.begin(first)
+        await stage.signing.give_code(first, stage.telegram.code_of(PHONE))
+        second = await stage.new()
+        stage.telegram.scan((await stage.signing.qr(second)).url, sara)
+        await until(lambda: not stage.signing._scans)
+        session = await stage.registry.need(second)
+        assert (session.state, session.secret) == (SessionState.NEW, None)
+        assert "has this phone" in (session.state_reason or "")
+        assert await devices(stage, sara.user_id) == 1
+
+        third = await stage.new()
+        stage.book.__class__ = Failing
+        stage.telegram.scan((await stage.signing.qr(third)).url, sara)
+        await until(lambda: not stage.signing._scans)
+        stage.book.__class__ = MemoryBook
+        assert await devices(stage, sara.user_id) == 1
+        assert await stage.signed_in_as(first) == sara.user_id
+
+    play(story)
+
+
+def test_a_sign_in_that_is_cancelled_before_its_password_leaves_no_device_at_telegram() -> None:
+    async def story(stage: Stage) -> None:
+        sara = stage.telegram.register(PHONE, password="p")
+        session_id = await stage.new(PHONE)
+        await stage.signing.begin(session_id)
+        asked = await stage.signing.give_code(session_id, stage.telegram.code_of(PHONE))
+        assert asked.state is SessionState.PASSWORD_NEEDED
+        assert await devices(stage, sara.user_id) == 1
+        assert (await stage.signing.cancel(session_id)).state is SessionState.NEW
+        assert await devices(stage, sara.user_id) == 0
+
+    play(story)
+
+
 def test_cancel_leaves_nothing_and_the_code_is_worth_nothing() -> None:
     async def story(stage: Stage) -> None:
         stage.telegram.register(PHONE)
