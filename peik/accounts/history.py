@@ -24,6 +24,7 @@ from peik.wakeup import Wakeup
 SHARED = (
     0  # in the place of a chat's id: private chats and basic groups together, which have one order of ids per account
 )
+NEWEST_S = 60.0
 GAP = -1  # in the place of the newest id
 _CHANNELS_BELOW = -1_000_000_000_000  # as the Bot API writes ids
 
@@ -46,6 +47,9 @@ class ChatStates:
         self._vault = vault
         self._clock = clock
         self._one_at_a_time = asyncio.Lock()
+        self._listed: set[int] | None = None  # chats that were there when this was last looked at
+        self._news: dict[int, tuple[int, int]] = {}  # by chat: the lowest and the highest id that came since
+        self._told_at = float("-inf")
 
     async def all(self) -> dict[int, ChatState]:
         return {one.chat_id: one for one in await self._book.chat_states(self.session_id)}
@@ -70,8 +74,34 @@ class ChatStates:
                 changed[chat_id] = new
             return changed
 
+    async def see(self, messages: Sequence[Message]) -> None:
+        """How far each chat goes, for whoever lists them: of a chat that is new at once, of others now and then."""
+        if self._listed is None:
+            self._listed = set(await self.all())
+        for one in messages:
+            low, high = self._news.get(one.chat_id, (one.message_id, one.message_id))
+            self._news[one.chat_id] = min(low, one.message_id), max(high, one.message_id)
+        now = self._clock.mono()
+        if self._news.keys() <= self._listed and now - self._told_at < NEWEST_S:
+            return
+        news, self._news, self._told_at = self._news, {}, now
+
+        def seen(chat_id: int, old: ChatState) -> ChatState:
+            low, high = news[chat_id]
+            if has_gap(old):
+                return old
+            # Nothing is owed of a channel from before it was joined.
+            is_joined = not (old.updated_at_ms or is_shared(chat_id))
+            checked_to = low - 1 if is_joined else old.checked_to
+            return msgspec.structs.replace(old, newest_id=max(old.newest_id, high), checked_to=checked_to)
+
+        await self.change_all(news, seen)
+        self._listed |= news.keys()
+
     def named(self, state: ChatState, dialog: Dialog) -> ChatState:
         """With its name, and what opens it, as Telegram has them now."""
+        if is_shared(state.chat_id) and dialog.top_message_id > state.newest_id:
+            state = msgspec.structs.replace(state, newest_id=dialog.top_message_id)
         if state.title == dialog.title and self.access(state) == dialog.access:
             return state
         sealed = self._vault.seal(dialog.access.hex(), context=self._context(state.chat_id))
@@ -483,7 +513,8 @@ class Reconciler:
         def advanced(old: ChatState) -> ChatState:
             if began is not None and (self._gaps[place] != told or old.checked_to != began.checked_to):
                 return old  # a gap was told meanwhile
-            return msgspec.structs.replace(old, newest_id=top, checked_to=top)
+            newest_id = top if has_gap(old) else max(top, old.newest_id)
+            return msgspec.structs.replace(old, newest_id=newest_id, checked_to=top)
 
         await self._chats.change(place, advanced)
 

@@ -53,6 +53,7 @@ class SeenUpdates:
         *,
         book: Archive,
         registry: Registry,
+        chats: ChatStates,
         reconciler: Reconciler,
         clock: Clock,
         events: Events,
@@ -63,6 +64,7 @@ class SeenUpdates:
         self._agent_id = agent_id
         self._book = book
         self._registry = registry
+        self._chats = chats
         self._reconciler = reconciler
         self._clock = clock
         self._events = events
@@ -74,6 +76,7 @@ class SeenUpdates:
         async with asyncio.timeout(KEEP_S):
             await self._book.keep_messages(messages)
             await self._feed(lines_of_messages(messages, at_ms=self._clock.wall_ms()))
+            await self._chats.see(messages)
             await self._registry.update_session_activity(self._session_id)
 
     async def on_deleted(self, chat_id: int | None, message_ids: Sequence[int]) -> None:
@@ -335,6 +338,7 @@ class SessionRunner:
             self.session_id,
             book=tools.book,
             registry=tools.registry,
+            chats=self._chats,
             reconciler=reconciler,
             clock=tools.clock,
             events=tools.events,

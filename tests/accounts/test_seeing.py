@@ -7,7 +7,7 @@ import pytest
 
 from peik.accounts.client import HistoryGap
 from peik.accounts.events import ArchiveGap, SessionDown
-from peik.accounts.history import SHARED, has_gap
+from peik.accounts.history import SHARED, ChatStates, has_gap
 from peik.accounts.runner import KEEP_S, SeenUpdates, SessionRunner
 from peik.archive.store import EventFilter
 from peik.errors import StoreUnavailable
@@ -36,6 +36,37 @@ def test_edits_deletions_and_events_are_kept(tmp_path: Path) -> None:
         assert [one.text for one in versions] == ["first", "second"]
         events, _ = await stage.archive.events(EventFilter(session_id="s1"), cursor=None, limit=10)
         assert [one.event_type for one in events] == ["reaction"]
+
+    play(tmp_path, story)
+
+
+def test_chats_are_listed_as_soon_as_something_is_seen_in_them_with_their_newest_message(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        async with running(stage) as runner:
+            await until(lambda: runner.client)
+            await asyncio.sleep(5)
+            joined = stage.telegram.channel("Joined", stage.sara, stage.ali)
+            omar = stage.telegram.register("+998900000003", first_name="Omar")
+            stranger = stage.telegram.private(stage.ali, omar)
+            for _ in range(3):
+                stage.telegram.say(joined, stage.sara, "new")
+                stage.telegram.say(stranger, omar, "hello")
+            await asyncio.sleep(3)
+            states = await runner.chats.all()
+            assert states[joined.chat_id].newest_id > 0
+            assert states[joined.chat_id].checked_to == 0
+            assert states[omar.user_id].newest_id > 0
+            await asyncio.sleep(61)
+            stage.telegram.say(joined, stage.sara, "later")
+            await asyncio.sleep(3)
+            states = await runner.chats.all()
+            assert states[joined.chat_id].newest_id == 4
+            assert states[omar.user_id].newest_id == max(stage.ali.box.posts)
+            await asyncio.sleep(2000)
+            states = await runner.chats.all()
+            assert states[omar.user_id].title == "Omar"
+            assert states[omar.user_id].newest_id == max(stage.ali.box.posts)
+            assert len(await stage.kept()) == 7
 
     play(tmp_path, story)
 
@@ -116,6 +147,7 @@ def test_a_gap_that_cannot_be_noted_is_not_passed(tmp_path: Path) -> None:
             "s1",
             book=stage.archive,
             registry=stage.registry,
+            chats=ChatStates("s1", stage.archive, stage.vault, stage.clock),
             reconciler=reconciler_of(stage),
             clock=stage.clock,
             events=stage.events,

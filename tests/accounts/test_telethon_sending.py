@@ -201,7 +201,23 @@ def test_a_send_that_telegram_has_already_is_delivered() -> None:
             stage.server.next("SendMessage", "RANDOM_ID_DUPLICATE")
         outcome = judged(await carry(stage, "sendMessage", chat_id=SARA, text="x"))
         assert isinstance(outcome, Delivered)
-        assert json.loads(outcome.result)["message_id"] == 0
+        assert json.loads(outcome.result)["message_id"] == 0, "nothing in the chat says what it became"
+
+    sending(story)
+
+
+def test_a_send_that_telegram_has_already_is_found_in_the_chat() -> None:
+    """Two tries of one letter, the answer of the first one lost: the second names the message, so that it can be edited."""
+
+    async def story(stage: Stage) -> None:
+        other = await result(stage, "sendMessage", chat_id=SARA, text="x", random_id=5)
+        first = await result(stage, "sendMessage", chat_id=SARA, text="x ", random_id=7)
+        stage.server.private("x")  # Sara says the same
+        for _ in range(2):
+            stage.server.next("SendMessage", "RANDOM_ID_DUPLICATE")
+        again = await result(stage, "sendMessage", chat_id=SARA, text="x", random_id=7)
+        assert again["message_id"] == first["message_id"] != other["message_id"]
+        assert again["text"] == "x"
 
     sending(story)
 

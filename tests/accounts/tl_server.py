@@ -238,7 +238,7 @@ class TlTelegram:
         return types.auth.Authorization(user=self.me())
 
     def on_SendMessage(self, request: Any) -> Any:
-        return self._sent(request.peer, request.random_id, request.message, None)
+        return self._sent(request.peer, request.random_id, request.message.strip(), None)
 
     def on_SendMedia(self, request: Any) -> Any:
         return self._sent(request.peer, request.random_id, request.message, types.MessageMediaUnsupported())

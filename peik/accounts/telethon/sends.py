@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 from telethon import functions, types, utils
+from telethon.errors import RandomIdDuplicateError, RPCError
 
 from peik.accounts.markup import Entity, parse
 from peik.accounts.telethon.errors import Impossible, NotLeft, refusal, reply_of
@@ -220,6 +221,8 @@ class GivenParams:
         return []
 
 
+LOOK_BACK = 20  # messages of a chat
+
 Json = dict[str, Any]
 PeerOf = Callable[[int | str], Awaitable[Any]]
 
@@ -265,6 +268,26 @@ class TelethonSends:
         if not self._telegram.is_connected():
             raise NotLeft
         return await self._telegram(request)
+
+    async def sent_before(self, request: Any) -> Any | None:
+        """The newest message of this account in the chat that says what this request would. In a lane nothing is sent behind a
+        try that may have arrived, so it is that one, unless its owner wrote the same by hand since."""
+        try:
+            page = await self.ask(
+                functions.messages.GetHistoryRequest(
+                    peer=request.peer, offset_id=0, offset_date=None, add_offset=0, limit=LOOK_BACK, max_id=0, min_id=0,
+                    hash=0,
+                )
+            )  # fmt: skip
+        except RPCError:
+            return None
+        is_text = isinstance(request, functions.messages.SendMessageRequest)
+        for message in page.messages:
+            # A preview of an address in the text is no file of the message.
+            has_file = not isinstance(getattr(message, "media", None), types.MessageMediaWebPage | None)
+            if getattr(message, "out", False) and message.message == request.message.strip() and has_file != is_text:
+                return message
+        return None
 
     async def peer(self, chat: object) -> Any:
         if isinstance(chat, bool) or not isinstance(chat, int | str) or chat == "":
@@ -332,7 +355,7 @@ class _Call(GivenParams):
             noforwards=self._flag("protect_content"),
             random_id=self._random_id,
         )
-        return self._message(await self._sending.ask(request), peer, [self._random_id])[0]
+        return await self._made(request, peer)
 
     def sender_of(self, field: str) -> Callable[[], Awaitable[Json]]:
         async def send() -> Json:
@@ -436,9 +459,19 @@ class _Call(GivenParams):
             noforwards=self._flag("protect_content"),
             random_id=self._random_id,
         )
-        return self._message(await self._sending.ask(request), peer, [self._random_id])[0]
+        return await self._made(request, peer)
 
     # What Telegram answered.
+
+    async def _made(self, request: Any, peer: Any) -> Json:
+        try:
+            return self._message(await self._sending.ask(request), peer, [self._random_id])[0]
+        except RandomIdDuplicateError:
+            # The first of two equal sends was taken, and Telegram does not say which message it became.
+            found = await self._sending.sent_before(request)
+            if found is None:
+                raise
+            return self._shown(found, peer)
 
     def _message(self, result: Any, peer: Any, random_ids: Sequence[int]) -> list[Json]:
         """The messages that were made, in the order of their random ids. The same send again brings the same ones."""
