@@ -2,6 +2,7 @@
 
 import sys
 
+from docs.pages.account_errors import account_errors_parts
 from docs.pages.alerts import alerts_parts
 from docs.pages.bench import bench_parts
 from docs.pages.cli import cli_page
@@ -24,6 +25,7 @@ from peik.settings.cli import env_example, env_production
 def pages() -> dict[str, str]:
     """Every page that there should be, by file name."""
     return {
+        "account-errors.md": page("What Telegram answers to accounts", *account_errors_parts()),
         "alerts.md": page("Alerts", *alerts_parts()),
         "bench.md": page("Speed in figures", *bench_parts(), *growth_parts()),
         "events.md": page("Events", *events_parts()),

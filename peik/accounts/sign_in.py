@@ -372,6 +372,10 @@ class SignInSteps:
             until_ms = self._clock.wall_ms() + int(error.wait_s * 1000)
             await self._set_state(session.session_id, SessionState.FLOOD_WAIT, error.words, until_ms)
         elif error.trouble in _FATAL:
+            if error.trouble is Trouble.REVOKED:
+                await self._halves.empty(
+                    session.session_id, error.words
+                )  # the key is dead: the next step makes another
             await self._set_state(session.session_id, SessionState.FAILED, error.words, None)
         elif error.trouble is Trouble.CODE_EXPIRED:
             await self._halves.empty(session.session_id, error.words)
@@ -454,6 +458,8 @@ class SignInSteps:
         try:
             return client, await client.connect()
         except ClientError as error:
+            if key:
+                await self._stumble(session, error)
             raise problem_of(error) from None
 
 

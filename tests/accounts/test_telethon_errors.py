@@ -7,15 +7,15 @@ from telethon.errors import AuthKeyNotFound, rpc_message_to_error
 from telethon.errors.rpcerrorlist import rpc_errors_dict
 from telethon.tl.core.rpcresult import RpcError
 
+from docs.pages.account_errors import code_of
 from peik.accounts.client import ClientError, Trouble
 from peik.accounts.telethon import updates
 from peik.accounts.telethon.errors import TROUBLES, client_error, translated
 from peik.errors import StartError
-from tests.accounts.tl_server import _code_of
 
 
 def raised(name: str) -> ClientError:
-    return client_error(rpc_message_to_error(RpcError(_code_of(name), name), None))
+    return client_error(rpc_message_to_error(RpcError(code_of(name), name), None))
 
 
 @pytest.mark.parametrize(("name", "trouble"), TROUBLES.items())

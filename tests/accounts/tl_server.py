@@ -20,6 +20,8 @@ from telethon.network.mtprotosender import MTProtoSender
 from telethon.password import check_prime_and_good
 from telethon.tl.core.rpcresult import RpcError
 
+from docs.pages.account_errors import ANYWHERE, DOCUMENTED, SLOW_MODE, code_of
+
 ME, SARA, NEWS, TEAM, GROUP = 777, 501, 9001, 9002, 44
 PHONE, CODE, PASSWORD = "+998901234567", "12345", "correct horse"
 
@@ -49,9 +51,11 @@ class TlTelegram:
         self.by_random_id: dict[int, int] = {}
         self.requests: list[Any] = []
         self.scripted: dict[str, list[Any]] = defaultdict(list)
+        self.always: dict[str, str] = {}  # by method, as Telegram writes it: an error for as long as it stands here
         self.senders: list[FakeSender] = []
         self.token_is_scanned = False
         self.too_long: set[int | None] = set()
+        self.slice_max: int | None = None  # so much of a difference at once
         self.tells_channels = False  # in a difference: which channels have news
 
     def prepare(self, telegram: Any) -> None:
@@ -62,6 +66,16 @@ class TlTelegram:
     def next(self, request: str, answer: Any) -> None:
         """The answer to the next request of this name: an object, or an error by Telegram's name ("FLOOD_WAIT_30")."""
         self.scripted[request].append(answer)
+
+    def fail(self, method: str, error: str) -> None:
+        """Every request of this method, from now on; only with what Telegram documents for it."""
+        known = {
+            *ANYWHERE.split(),
+            SLOW_MODE,
+            *(one for role in DOCUMENTED.values() for one in role.get(method, "").split()),
+        }
+        assert error in known, f"Telegram does not answer {method} with {error}"
+        self.always[method] = error
 
     def asked(self, name: str) -> list[Any]:
         return [one for one in self.requests if type(one).__name__.lstrip("_").removesuffix("Request") == name]
@@ -123,7 +137,10 @@ class TlTelegram:
     def answer(self, request: Any, key: bytes) -> Any:
         self.requests.append(request)
         name = type(request).__name__.lstrip("_").removesuffix("Request")
-        if self.scripted[name]:
+        standing = self.always.get(_method_of(request))
+        if standing is not None:
+            answer = standing
+        elif self.scripted[name]:
             answer = self.scripted[name].pop(0)
         else:
             handler: Handler | None = getattr(self, f"on_{name}", None)
@@ -131,7 +148,7 @@ class TlTelegram:
             self._key = key
             answer = self._refusal(name, key) or handler(request)
         if isinstance(answer, str):
-            raise rpc_message_to_error(RpcError(_code_of(answer), answer), request)
+            raise rpc_message_to_error(RpcError(code_of(answer), answer), request)
         return answer
 
     def _refusal(self, name: str, key: bytes) -> str | None:
@@ -170,14 +187,19 @@ class TlTelegram:
         if None in self.too_long and request.pts < self.pts:
             self.too_long.discard(None)
             return types.updates.DifferenceTooLong(self.pts)
-        missed = [what for pts, what in self.log if pts > request.pts]
-        if self.tells_channels:
+        behind = [(pts, what) for pts, what in self.log if pts > request.pts]
+        sliced = behind[: self.slice_max]
+        missed = [what for _, what in sliced]
+        if self.tells_channels and len(sliced) == len(behind):
             missed += [types.UpdateChannelTooLong(channel) for channel, log in self.channel_log.items() if log]
         if not missed:
             return types.updates.DifferenceEmpty(self.at, 0)
         kinds = types.Message | types.MessageService
         messages = [one for one in missed if isinstance(one, kinds)]
         others = [one for one in missed if not isinstance(one, kinds)]
+        if len(sliced) < len(behind):
+            reached = types.updates.State(pts=sliced[-1][0], qts=1, date=self.at, seq=0, unread_count=0)
+            return types.updates.DifferenceSlice(messages, [], others, self.chats(), [self.sara()], reached)
         return types.updates.Difference(messages, [], others, self.chats(), [self.sara()], self.state())
 
     def on_GetChannelDifference(self, request: Any) -> Any:
@@ -188,10 +210,15 @@ class TlTelegram:
             peer = types.PeerChannel(channel)
             dialog = types.Dialog(peer, 1, 0, 0, 0, 0, 0, 0, types.PeerNotifySettings(), pts=pts)
             return types.updates.ChannelDifferenceTooLong(dialog, [], self.chats(), [], final=True)
-        missed = [what for at, what in self.channel_log[channel] if at > request.pts]
-        if not missed:
+        behind = [(at, what) for at, what in self.channel_log[channel] if at > request.pts]
+        sliced = behind[: self.slice_max]
+        if not sliced:
             return types.updates.ChannelDifferenceEmpty(pts, final=True)
-        return types.updates.ChannelDifference(pts, missed, [], self.chats(), [], final=True)
+        is_last = len(sliced) == len(behind)
+        missed = [what for _, what in sliced]
+        return types.updates.ChannelDifference(
+            pts if is_last else sliced[-1][0], missed, [], self.chats(), [], final=is_last or None
+        )
 
     def on_SendCode(self, request: Any) -> Any:
         return types.auth.SentCode(types.auth.SentCodeTypeApp(5), "hash", types.auth.CodeTypeSms(), 60)
@@ -300,13 +327,23 @@ class TlTelegram:
 
     def on_GetHistory(self, request: Any) -> Any:
         below = request.offset_id or 10**9
-        found = [m for _, m in reversed(self.log) if isinstance(m, types.Message) and request.min_id < m.id < below]
+        found = [one for one in self._in(request.peer)[::-1] if request.min_id < one.id < below]
         return types.messages.Messages(found[: request.limit], [], [], [])
+
+    def _in(self, peer: Any) -> list[Any]:
+        """The messages of a chat, the oldest first."""
+        if isinstance(peer, types.InputPeerChannel | types.PeerChannel):
+            return [one for _, one in self.channel_log[peer.channel_id]]
+        wanted = {getattr(peer, "user_id", None), getattr(peer, "chat_id", None)} - {None}
+        found = [one for _, one in self.log if isinstance(one, types.Message)]
+        return [one for one in found if getattr(one.peer_id, "user_id", getattr(one.peer_id, "chat_id", 0)) in wanted]
 
     def on_GetDialogs(self, request: Any) -> Any:
         quiet = types.PeerNotifySettings()
         peers = [types.PeerUser(SARA), types.PeerChannel(NEWS), types.PeerChannel(TEAM), types.PeerChat(GROUP)]
-        tops = [types.Message(id=max(1, self.next_id - 1), peer_id=peer, date=self.at, message="top") for peer in peers]
+        newest = [self._in(peer)[-1:] for peer in peers]
+        tops = [found[0] if found else types.Message(id=1, peer_id=peer, date=self.at, message="top")
+                for peer, found in zip(peers, newest, strict=True)]  # fmt: skip
         dialogs = [types.Dialog(peer, top.id, 0, 0, 0, 0, 0, 0, quiet, pts=self.channel_pts.get(getattr(peer, "channel_id", 0)))
                    for peer, top in zip(peers, tops, strict=True)]  # fmt: skip
         return types.messages.Dialogs(dialogs, tops, self.chats(), [self.sara()])
@@ -348,22 +385,15 @@ def _srp() -> _Srp:
     return _Srp(PASSWORD)  # it takes a while to compute
 
 
+def _method_of(request: Any) -> str:
+    """messages.sendMessage, also where the request is of a class of ours that was made from Telethon's."""
+    kind = next(one for one in type(request).__mro__ if one.__module__.startswith("telethon.tl.functions."))
+    name = kind.__name__.removesuffix("Request")
+    return f"{kind.__module__.rpartition('.')[2]}.{name[0].lower()}{name[1:]}"
+
+
 def _any(annotation: Any) -> Any:
     return {"int": 0, "str": "", "bool": False}.get(getattr(annotation, "__name__", str(annotation)), [])
-
-
-def _code_of(name: str) -> int:
-    if "FLOOD_WAIT" in name or "SLOWMODE_WAIT" in name:
-        return 420
-    if name.startswith(("AUTH_KEY_DUPLICATED", "PHONE_PASSWORD_FLOOD")):
-        return 406
-    if name.startswith(("AUTH_KEY", "SESSION", "USER_DEACTIVATED")):
-        return 401
-    if "_MIGRATE_" in name:
-        return 303
-    if name in ("RANDOM_ID_DUPLICATE", "AUTH_RESTART", "RPC_CALL_FAIL", "HISTORY_GET_FAILED"):
-        return 500
-    return 403 if name.endswith("FORBIDDEN") else 400
 
 
 class FakeSender(MTProtoSender):  # type: ignore[misc]

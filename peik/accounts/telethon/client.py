@@ -190,7 +190,7 @@ QR_LOOK_S = 5.0  # Telegram tells of a scan; should that get lost we ask
 
 # What a key hears that nobody is signed in with; the last one, while the password of two-step verification is missing:
 # Telegram then answers nothing but what signing in needs.
-_NOBODY = frozenset({"AUTH_KEY_UNREGISTERED", "AUTH_KEY_PERM_EMPTY", "SESSION_PASSWORD_NEEDED"})
+NOBODY = frozenset({"AUTH_KEY_UNREGISTERED", "AUTH_KEY_PERM_EMPTY", "SESSION_PASSWORD_NEEDED"})
 
 _WAYS = {
     types.auth.SentCodeTypeApp: "app",
@@ -392,7 +392,7 @@ class TelethonClient:
         try:
             users = await self._telegram(functions.users.GetUsersRequest([types.InputUserSelf()]))
         except RPCError as error:
-            if name_of(error) in _NOBODY:
+            if name_of(error) in NOBODY:
                 return None
             raise
         return self._known(users[0])

@@ -1,6 +1,7 @@
 """What Telegram's errors mean for a session, as one table, and what Telethon raises in its own words turned into ours."""
 
 import asyncio
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -42,7 +43,10 @@ TROUBLES: dict[str, Trouble] = {
     "PHONE_PASSWORD_FLOOD": Trouble.FLOOD,
     "AUTH_RESTART": Trouble.OFFLINE,
     "SRP_ID_INVALID": Trouble.OFFLINE,  # the question had changed before the answer came
+    "SRP_PASSWORD_CHANGED": Trouble.OFFLINE,
     "CONNECTION_NOT_INITED": Trouble.OFFLINE,
+    "MSG_WAIT_FAILED": Trouble.OFFLINE,  # a request before this one, on the same connection
+    "MSGID_DECREASE_RETRY": Trouble.OFFLINE,
 }
 
 # For people. Where there is nothing here Telegram's own name of the error is said.
@@ -185,7 +189,7 @@ def _told(error: ClientError) -> Reply:
     match error.trouble:
         case Trouble.FLOOD:
             return _limited(error.wait_s)
-        case Trouble.REVOKED:
+        case Trouble.REVOKED | Trouble.PASSWORD_NEEDED:
             return refusal(401, f"Unauthorized: {error.words}")
         case Trouble.OFFLINE:
             return Reply(fault=NetworkFault.NOT_TRIED, left=False, detail=error.words)
@@ -214,6 +218,10 @@ _BOT_WORDS: dict[str, tuple[int, str]] = {
 }
 
 
+# Telegram has lost a part of a file that it had taken.
+_LOST_PART = re.compile("FILE_PART_MISSING|FILE_PARTS_INVALID|STORAGE_CHECK_FAILED|PHOTO_SAVE_FILE_INVALID")
+
+
 def _answer_of(error: RPCError) -> Reply:
     name = name_of(error)
     if name == "RANDOM_ID_DUPLICATE":
@@ -224,12 +232,14 @@ def _answer_of(error: RPCError) -> Reply:
         return _limited(wait_s)
     told = client_error(error)
     match told.trouble:
-        case Trouble.REVOKED:
+        case Trouble.REVOKED | Trouble.PASSWORD_NEEDED:
             return refusal(401, f"Unauthorized: {name}")
         case Trouble.FLOOD:
             return _limited(told.wait_s)
         case Trouble.OFFLINE:
             return refusal(500, f"Internal Server Error: {name}")
+    if _LOST_PART.fullmatch(name):
+        return refusal(500, f"Internal Server Error: {name}")  # sent anew it is uploaded anew, and is the same message
     code, words = _BOT_WORDS.get(name, (400, f"Bad Request: {name}"))
     return refusal(code, words)
 

@@ -5,6 +5,7 @@ All of it rests on how Telethon 1.45 is built inside, so `check_telethon` looks 
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -175,6 +176,8 @@ class UpdateIntake:
 
 
 AGAIN_S = 5.0  # after a difference that Telegram could not give; Telethon by itself would wait 15 minutes
+AGAIN_S_MAX = 900.0
+FAILURES_MAX = 5  # of one difference; then the history is read as well
 _LEAST_S = 0.001
 
 # What calls what, inside Telethon: our changes are heard of only as long as it is so.
@@ -225,6 +228,7 @@ class WatchedBox(MessageBox):  # type: ignore[misc]  # Telethon has no types
     def __init__(self, log: Any, on_gap: Callable[[HistoryGap], None]) -> None:
         super().__init__(log)
         self._on_gap = on_gap
+        self._failures: Counter[Any] = Counter()  # in a row, of each difference
 
     def process_updates(self, updates: Any, chat_hashes: Any, result: list[Any]) -> Any:
         # Telethon hides from its handlers what the client did itself. We archive that as well.
@@ -237,11 +241,13 @@ class WatchedBox(MessageBox):  # type: ignore[misc]  # Telethon has no types
         return super().apply_pts_info(update, reset_deadlines=reset_deadlines)
 
     def apply_difference(self, diff: Any, chat_hashes: Any) -> Any:
+        self._failures.pop(ENTRY_ACCOUNT, None)
         if isinstance(diff, types.updates.DifferenceTooLong):
             self._on_gap(HistoryGap(chat_id=None))
         return super().apply_difference(diff, chat_hashes)
 
     def apply_channel_difference(self, request: Any, diff: Any, chat_hashes: Any) -> Any:
+        self._failures.pop(request.channel.channel_id, None)
         if isinstance(diff, types.updates.ChannelDifferenceTooLong):
             self._tell(request.channel.channel_id)
         return super().apply_channel_difference(request, diff, chat_hashes)
@@ -262,19 +268,29 @@ class WatchedBox(MessageBox):  # type: ignore[misc]  # Telethon has no types
     def end_difference(self) -> None:
         entries = {ENTRY_ACCOUNT, ENTRY_SECRET} & self.getting_diff_for
         super().end_difference()
-        self._ask_again(entries)
+        self._ask_again(entries, ENTRY_ACCOUNT)
 
     def end_channel_difference(self, request: Any, reason: Any, chat_hashes: Any) -> None:
         super().end_channel_difference(request, reason, chat_hashes)
-        self._ask_again({request.channel.channel_id})
+        self._ask_again({request.channel.channel_id}, request.channel.channel_id)
 
     def _tell(self, channel_id: int) -> None:
         self._on_gap(HistoryGap(chat_id=utils.get_peer_id(types.PeerChannel(channel_id))))
 
-    def _ask_again(self, entries: set[Any]) -> None:
+    def _ask_again(self, entries: set[Any], which: Any) -> None:
+        """Later each time: Telegram may never give one, and a hundred channels that are asked for every five seconds cost the
+        account. What it cannot give is in the history."""
+        self._failures[which] += 1
+        if self._failures[which] == FAILURES_MAX:
+            if which == ENTRY_ACCOUNT:
+                self._on_gap(HistoryGap(chat_id=None))
+            elif which in self.map:
+                self._tell(which)
+        pause_s = min(AGAIN_S * 2 ** min(self._failures[which] - 1, 20), AGAIN_S_MAX)
         for entry in entries & set(self.map):
-            self.map[entry].deadline = asyncio.get_running_loop().time() + AGAIN_S
-            self.next_deadline = entry
+            self.map[entry].deadline = asyncio.get_running_loop().time() + pause_s
+        if self.map:
+            self.next_deadline = min(self.map, key=lambda entry: float(self.map[entry].deadline))
 
 
 class WatchedTelegram(TelegramClient):  # type: ignore[misc]

@@ -1,0 +1,370 @@
+"""Every error that Telegram documents for a method that Peik uses, answered on demand: what the page says Peik does with it is
+what it does (docs/pages/account_errors.py). And what a strict server does to an account that follows it."""
+
+import asyncio
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from docs.pages.account_errors import DOCUMENTED, Role, code_of_reply, done_with, errors_of, outcome_of, taken_for
+from peik.accounts.budget import Budget
+from peik.accounts.client import AccountClient, ClientError, HistoryGap, Trouble
+from peik.accounts.registry import Registry
+from peik.accounts.runner import SessionEnded, SessionRunner, SessionTools
+from peik.accounts.sign_in import SignInSteps
+from peik.accounts.telethon.client import NOBODY, TelethonClients
+from peik.archive.store import MessageFilter, SessionState
+from peik.core.events import Event, Events
+from peik.core.outcome import Refused, judge
+from peik.errors import Problem
+from peik.secrets.vault import Vault
+from peik.testing.virtual import VirtualClock, run_virtual
+from tests.accounts.inline_archive import opened
+from tests.accounts.listening import until
+from tests.accounts.memory_archive import MemoryBook
+from tests.accounts.test_telethon_seeing import NEWS_CHAT, TEAM_CHAT, Stage, play
+from tests.accounts.test_telethon_sending import carry
+from tests.accounts.tl_server import CODE, NEWS, PASSWORD, PHONE, SARA, TEAM, TlTelegram, types
+
+
+def rows(role: Role) -> list[Any]:
+    return [
+        pytest.param(method, name, id=f"{method} {name}")
+        for method in DOCUMENTED[role]
+        for name in errors_of(role, method)
+    ]
+
+
+# ---- signing in ----
+
+_STEP_OF = {
+    "auth.sendCode": "code",
+    "auth.resendCode": "sms",
+    "auth.signIn": "sign in",
+    "account.getPassword": "password",
+    "auth.checkPassword": "password",
+    "auth.exportLoginToken": "qr",
+}
+_STATES = {
+    Trouble.FLOOD: SessionState.FLOOD_WAIT,
+    Trouble.CODE_EXPIRED: SessionState.NEW,
+    Trouble.BAD_PHONE: SessionState.FAILED,
+    Trouble.PHONE_BANNED: SessionState.FAILED,
+    Trouble.NOT_REGISTERED: SessionState.FAILED,
+    Trouble.REVOKED: SessionState.FAILED,
+}
+
+
+@pytest.mark.parametrize(("method", "name"), [row for row in rows(Role.SIGNING_IN) if row.values[0] in _STEP_OF])
+def test_a_step_of_signing_in(method: str, name: str) -> None:
+    """It says what happened, leaves the state that the page says, and can be begun again."""
+    step, trouble = _STEP_OF[method], taken_for(name)
+
+    async def story(clock: VirtualClock) -> None:
+        server = TlTelegram()
+        server.has_password = step == "password"
+        registry = Registry(MemoryBook(), clock)
+        clients = TelethonClients(api_id=1, api_hash="h", clock=clock, prepare=server.prepare)
+        signing = SignInSteps(registry, Vault([b"k" * 32]), clients, clock)
+        session_id = (await registry.create_session("a", phone=PHONE)).session_id
+        if step in ("sign in", "password"):
+            await signing.begin(session_id)
+        if step == "password":
+            await signing.give_code(session_id, CODE)
+        before = (await registry.need(session_id)).state
+        server.fail(method, name)
+        steps = {
+            "code": lambda: signing.begin(session_id),
+            "sms": lambda: signing.begin(session_id, by_sms=True),
+            "sign in": lambda: signing.give_code(session_id, CODE),
+            "password": lambda: signing.give_password(session_id, PASSWORD),
+            "qr": lambda: signing.qr(session_id),
+        }
+        (said,) = await asyncio.gather(steps[step](), return_exceptions=True)
+        if isinstance(said, Problem):
+            assert said.detail, "it is said"
+            assert code(said) == trouble
+        else:
+            assert trouble is Trouble.PASSWORD_NEEDED
+        after = (await registry.need(session_id)).state
+        if step != "qr":  # a picture that could not be had changes nothing
+            wanted = (
+                SessionState.PASSWORD_NEEDED if trouble is Trouble.PASSWORD_NEEDED and step == "sign in" else before
+            )
+            assert after is _STATES.get(trouble, after if trouble is Trouble.PASSWORD_NEEDED else wanted)
+        server.always.clear()
+        await asyncio.sleep(3700)
+        await signing.begin(session_id)
+        done = await signing.give_code(session_id, CODE)
+        if server.has_password:
+            done = await signing.give_password(session_id, PASSWORD)
+        assert done.state is SessionState.ACTIVE
+        await signing.close()
+
+    run_virtual(story)
+
+
+def code(problem: Problem) -> str:
+    return "offline" if problem.code == "telegram_unreachable" else problem.code
+
+
+# ---- running: one account, on the real runner, with the real client ----
+
+
+class Running:
+    """An account that is signed in, run on the strict server, with its archive."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        self.clock = clock
+        self.server = TlTelegram()
+        self.told: list[Event] = []
+
+    async def open(self, folder: Path) -> None:
+        self.archive = await opened(folder)
+        events = Events()
+        events.listen(lambda told: self.told.extend(told))
+        registry = self.registry = Registry(self.archive, self.clock)
+        vault = Vault([b"k" * 32])
+        clients = TelethonClients(api_id=1, api_hash="h", clock=self.clock, prepare=self.server.prepare)
+        signing = SignInSteps(registry, vault, clients, self.clock)
+        await registry.create_session("a", phone=PHONE, session_id="s1")
+        await signing.begin("s1")
+        await signing.give_code("s1", CODE)
+        tools = SessionTools(
+            registry=registry, book=self.archive, vault=vault, clients=clients, budget=Budget(self.clock),
+            clock=self.clock, events=events, chance=random.Random(1),
+        )  # fmt: skip
+        self.runner = SessionRunner("s1", tools)
+        self.task = asyncio.create_task(self.runner.run())
+
+    async def close(self) -> None:
+        self.task.cancel()
+        await asyncio.wait([self.task])
+        await self.archive.close()
+
+    async def state(self) -> SessionState:
+        return (await self.registry.need("s1")).state
+
+
+def run(folder: Path, story: Any) -> None:
+    async def main(clock: VirtualClock) -> None:
+        running = Running(clock)
+        await running.open(folder)
+        await story(running)
+        await running.close()
+
+    run_virtual(main)
+
+
+@pytest.mark.parametrize(("method", "name"), rows(Role.CONNECTING))
+def test_connecting(tmp_path: Path, method: str, name: str) -> None:
+    async def story(running: Running) -> None:
+        await until(lambda: running.runner.client)
+        running.server.fail(method, name)
+        running.server.senders[-1].end(ConnectionError("reset"))
+        await asyncio.sleep(300)
+        if taken_for(name) is Trouble.REVOKED or name in NOBODY:
+            assert running.task.done()
+            assert running.task.result() is SessionEnded.REVOKED
+            assert await running.state() is SessionState.REVOKED
+            return
+        assert not running.task.done()
+        assert (await running.registry.need("s1")).state_reason
+        asked = len(running.server.asked("GetUsers"))
+        await asyncio.sleep(3600)
+        assert len(running.server.asked("GetUsers")) - asked < 60, "at most every few minutes"
+
+    run(tmp_path, story)
+
+
+# The state is asked for once, after signing in: its error changes nothing that the difference does not say.
+@pytest.mark.parametrize(("method", "name"), [row for row in rows(Role.FOLLOWING) if "State" not in row.values[0]])
+def test_following(tmp_path: Path, method: str, name: str) -> None:
+    """Telegram answers with it for half an hour. Afterwards nothing is missing, unless the session was ended."""
+    is_channel = method == "updates.getChannelDifference"
+
+    async def story(running: Running) -> None:
+        await until(lambda: running.runner.client)
+        await asyncio.sleep(5)
+        server = running.server
+        server.post(TEAM, "known")
+        await asyncio.sleep(5)
+        server.fail(method, name)
+        server.is_deaf = True
+        missed = server.post(TEAM, "missed") if is_channel else server.private("missed")
+        server.is_deaf = False
+        asked = len(server.requests)
+        server.push(types.UpdateChannelTooLong(TEAM) if is_channel else types.UpdatesTooLong())
+        if not is_channel:
+            server.senders[-1].receive(types.UpdatesTooLong())
+        await asyncio.sleep(1800)
+        if taken_for(name) in (Trouble.REVOKED, Trouble.PASSWORD_NEEDED) and (
+            running.task.done() or taken_for(name) is Trouble.REVOKED
+        ):
+            assert await running.state() is SessionState.REVOKED
+            return
+        same = [one for one in server.requests[asked:] if type(one).__name__.endswith("DifferenceRequest")]
+        assert len(same) < 60, "less and less often"
+        server.always.clear()
+        await asyncio.sleep(3600)
+        kept = {one.text for one in await kept_of(running)}
+        assert missed.message in kept or "not followed" in done_with(Role.FOLLOWING, method, name)
+        assert await running.state() is SessionState.ACTIVE
+
+    run(tmp_path, story)
+
+
+async def kept_of(running: Running) -> list[Any]:
+    found, _ = await running.archive.messages(MessageFilter(session_id="s1"), cursor=None, limit=1000)
+    return found
+
+
+@pytest.mark.parametrize(("method", "name"), rows(Role.READING))
+def test_reading(method: str, name: str) -> None:
+    async def story(stage: Stage) -> None:
+        client: AccountClient = await stage.begin()
+        await until(lambda: stage.notebook.state is not None)
+        stage.server.fail(method, name)
+        is_list = method == "messages.getDialogs"
+        with pytest.raises(ClientError) as caught:
+            await (client.dialogs() if is_list else client.history(SARA, None, below=None, above=0, limit=10))
+        assert caught.value.trouble is taken_for(name)
+        assert caught.value.words
+
+    play(story)
+
+
+_CALLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "contacts.resolveUsername": ("sendMessage", {"chat_id": "@somebody", "text": "x"}),
+    "messages.sendMessage": ("sendMessage", {"chat_id": SARA, "text": "x"}),
+    "messages.sendMedia": ("sendPhoto", {"chat_id": SARA, "photo": "https://example.com/a.jpg"}),
+    "messages.forwardMessages": ("forwardMessage", {"chat_id": SARA, "from_chat_id": TEAM_CHAT, "message_id": 1}),
+    "messages.editMessage": ("editMessageText", {"chat_id": SARA, "message_id": 1, "text": "y"}),
+    "messages.deleteMessages": ("deleteMessage", {"chat_id": SARA, "message_id": 1}),
+    "channels.deleteMessages": ("deleteMessage", {"chat_id": TEAM_CHAT, "message_id": 1}),
+    "messages.updatePinnedMessage": ("pinChatMessage", {"chat_id": SARA, "message_id": 1}),
+    "messages.sendReaction": (
+        "setMessageReaction",
+        {"chat_id": SARA, "message_id": 1, "reaction": [{"type": "emoji", "emoji": "👍"}]},
+    ),
+}
+
+
+@pytest.mark.parametrize(("method", "name"), [row for row in rows(Role.SENDING) if row.values[0] in _CALLS])
+def test_sending(method: str, name: str) -> None:
+    async def story(stage: Stage) -> None:
+        await stage.begin()
+        await until(lambda: stage.notebook.state is not None)
+        stage.server.fail(method, name)
+        bot_method, params = _CALLS[method]
+        reply = await carry(stage, bot_method, **params)
+        if method == "contacts.resolveUsername" and taken_for(name) is Trouble.OFFLINE:
+            assert reply.left is False, "nothing was sent"
+            return
+        assert type(judge(reply, method=bot_method)) is type(outcome_of(method, name))
+        if isinstance(outcome_of(method, name), Refused):
+            assert reply.status == code_of_reply(name)
+
+    play(story)
+
+
+# ---- what Telegram does to who follows it ----
+
+
+@pytest.mark.parametrize(
+    "why", ["SESSION_REVOKED", "AUTH_KEY_UNREGISTERED", "AUTH_KEY_DUPLICATED", "USER_DEACTIVATED_BAN"]
+)
+def test_a_key_that_is_ended_while_it_listens(tmp_path: Path, why: str) -> None:
+    async def story(running: Running) -> None:
+        await until(lambda: running.runner.client)
+        await asyncio.sleep(5)
+        running.server.end_keys(why)
+        running.server.senders[-1].reconnected()  # Telegram cuts the line; Telethon is back at once
+        await until(running.task.done, within_s=60)
+        assert running.task.result() is SessionEnded.REVOKED
+        session = await running.registry.need("s1")
+        assert (session.state, session.is_connected) == (SessionState.REVOKED, False)
+        assert session.state_reason
+
+    run(tmp_path, story)
+
+
+def test_differences_in_slices_bring_everything_once_and_in_order() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.begin()
+        stage.server.post(TEAM, "known")
+        await until(lambda: stage.notebook.texts == ["known"] and stage.notebook.state is not None)
+        await asyncio.sleep(2)
+        state = stage.notebook.state
+        await stage.client.disconnect()
+        stage.server.slice_max = 3
+        stage.server.tells_channels = True
+        wanted = [stage.server.private(f"p{number}").message for number in range(10)]
+        posts = [stage.server.post(TEAM, f"t{number}").message for number in range(10)]
+        await stage.again(state)
+        await until(lambda: len(stage.notebook.messages) == 20)
+        await asyncio.sleep(5)
+        assert [one for one in stage.notebook.texts if one[0] == "p"] == wanted
+        assert [one for one in stage.notebook.texts if one[0] == "t"] == posts
+        assert len(stage.server.asked("GetChannelDifference")) >= 4
+
+    play(story)
+
+
+def test_updates_that_overtake_each_other_are_put_in_order_and_none_is_lost() -> None:
+    """Telegram pushes by several ways at once: pts 3 may come before pts 2, and one may come twice."""
+
+    async def story(stage: Stage) -> None:
+        await stage.begin()
+        await until(lambda: stage.notebook.state is not None)
+        server = stage.server
+        server.is_deaf = True
+        first, second, third = (server.private(f"m{number}") for number in range(3))
+        server.is_deaf = False
+        for message, pts in ((third, 103), (first, 101), (first, 101), (second, 102), (third, 103)):
+            server.push(types.UpdateNewMessage(message, pts, 1))
+        await until(lambda: len(stage.notebook.messages) >= 3)
+        await asyncio.sleep(5)
+        assert stage.notebook.texts == ["m0", "m1", "m2"]
+
+    play(story)
+
+
+def test_a_hole_in_seq_is_asked_for() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.begin()
+        await until(lambda: stage.notebook.state is not None)
+        server = stage.server
+        server.is_deaf = True
+        server.private("hidden behind a seq that never came")
+        server.is_deaf = False
+        status = types.UpdateUserStatus(SARA, types.UserStatusOnline(server.at))
+        server.senders[-1].receive(types.Updates([status], [server.sara()], [], server.at, 7))
+        await until(lambda: stage.notebook.texts == ["hidden behind a seq that never came"], within_s=60)
+
+    play(story)
+
+
+def test_a_channel_whose_difference_never_comes_costs_few_requests_and_is_told_as_a_hole() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.begin()
+        stage.server.post(NEWS, "known")
+        stage.server.post(TEAM, "known too")
+        await until(lambda: len(stage.notebook.texts) == 2)
+        stage.server.fail("updates.getChannelDifference", "HISTORY_GET_FAILED")
+        for channel in (NEWS, TEAM):
+            stage.server.push(types.UpdateChannelTooLong(channel))
+        before = len(stage.server.requests)
+        await asyncio.sleep(86_400)
+        assert len(stage.server.asked("GetChannelDifference")) < 1000, (
+            "two channels in a day, each asked twice at a time"
+        )
+        assert len(stage.server.requests) - before < 1500
+        assert {one.chat_id for one in stage.notebook.gaps} == {NEWS_CHAT, TEAM_CHAT}
+        stage.server.private("others go on")
+        await until(lambda: stage.notebook.texts[-1] == "others go on")
+        assert HistoryGap(chat_id=None) not in stage.notebook.gaps
+
+    play(story)
