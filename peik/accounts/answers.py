@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from peik.accounts.registry import HealthGrade, health_of
 from peik.archive.store import ChatState, Direction, Happening, Message, Session, SessionState
 from peik.core.units import rfc3339
 from peik.web.operations import Moment, Object
@@ -12,6 +13,20 @@ from peik.web.operations import Moment, Object
 SESSION_ID_PATTERN = "^[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}$"  # as the registry gives and takes them
 
 SessionId = Annotated[str, msgspec.Meta(pattern=SESSION_ID_PATTERN)]
+
+
+class SessionHealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    grade: Annotated[
+        HealthGrade,
+        msgspec.Meta(description="ok, waiting and failing go on by themselves; ended needs somebody; off is meant so."),
+    ]
+    line: Annotated[str, msgspec.Meta(description="How it stands, and why, as a sentence.")]
+    todo: Annotated[str | None, msgspec.Meta(description="What to do about it.")]
+
+    @classmethod
+    def of(cls, session: Session) -> "SessionHealthAnswer":
+        health = health_of(session)
+        return cls(grade=health.grade, line=health.line, todo=health.todo)
 
 
 class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -24,6 +39,7 @@ class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     username: str | None
     state: SessionState
     state_reason: Annotated[str | None, msgspec.Meta(description="Why, as a sentence.")]
+    health: SessionHealthAnswer
     state_until: Annotated[Moment | None, msgspec.Meta(description="The end of a flood wait, or of a code's time.")]
     is_connected: bool
     is_active: Annotated[bool, msgspec.Meta(description="False: deactivated by its owner; kept, and not run.")]
@@ -44,6 +60,7 @@ class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
             username=session.username,
             state=session.state,
             state_reason=session.state_reason,
+            health=SessionHealthAnswer.of(session),
             state_until=rfc3339(session.state_until_ms),
             is_connected=session.is_connected,
             is_active=session.is_active,

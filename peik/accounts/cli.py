@@ -133,6 +133,8 @@ def _session(context: CommandContext, session: str) -> Document:
 def shown_session(session: Document) -> "RenderableType":
     from peik.cli.output import facts, state, when
 
+    health = session["health"]
+    assert isinstance(health, dict)
     runs = {"file": "a session file", "key": "a sealed key"}.get(str(session["runs_from"]), "nothing yet: sign it in")
     metadata = msgspec.json.encode(session["metadata"]).decode()
     return facts(
@@ -143,7 +145,8 @@ def shown_session(session: Document) -> "RenderableType":
             ("account", session["user_id"]),
             ("name", f"@{session['username']}" if session["username"] else None),
             ("state", state(session["state"])),
-            ("why", session["state_reason"]),
+            ("health", f"{health['grade']}: {health['line']}"),
+            ("what to do", health["todo"]),
             ("until", when(session["state_until"])),
             ("connected", "yes" if session["is_connected"] else "no"),
             ("deactivated", None if session["is_active"] else "yes"),
@@ -432,13 +435,13 @@ def show_all(
                 one["phone"],
                 f"@{one['username']}" if one["username"] else one["user_id"],
                 state(one["state"]),
-                "yes" if one["is_connected"] else "",
+                one["health"]["grade"],
                 age(one["active_at"]),
-                one["state_reason"] if one["is_active"] else "deactivated",
+                one["health"]["line"],
             )
             for one in found
         ]
-        columns = ("session", "agent", "phone", "account", "state", "connected", "active", "why")
+        columns = ("session", "agent", "phone", "account", "state", "health", "active", "why")
         return table(columns, rows, empty="No account yet: peik sessions create --agent NAME")
 
     context.show(page, draw)

@@ -395,10 +395,10 @@ class Reconciler:
             if chat_id in dialogs or has_gap(state):
                 top = dialogs[chat_id].top_message_id if chat_id in dialogs else 0
                 await self._look_at_channel(client, state, top, is_new=chat_id not in known, told=told[chat_id])
-        for chat_id in self._retries.behind() - self._tried - {None, SHARED}:
-            state = states.get(chat_id or 0)
-            if self._retries.is_due(chat_id) and (state is None or not is_wanted(state)):
-                self._retries.succeeded(chat_id)  # nothing is missing there any more
+        for behind in self._retries.behind() - self._tried - {None, SHARED}:
+            known_of = states.get(behind or SHARED)
+            if self._retries.is_due(behind) and (known_of is None or not is_wanted(known_of)):
+                self._retries.succeeded(behind)  # nothing is missing there any more
 
     async def _look_at_channel(
         self, client: AccountClient, state: ChatState, top: int, *, is_new: bool, told: int

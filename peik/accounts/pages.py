@@ -8,6 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from peik.accounts.answers import SessionAnswer, SessionChatAnswer
+from peik.accounts.registry import health_of
 from peik.admin.model import Role
 from peik.archive.store import Session, SessionFilter, SessionState
 from peik.errors import BadInput, Conflict, NotFound
@@ -78,6 +79,7 @@ class SessionPages:
             visitor,
             "sessions.html",
             sessions=found[:PAGE],
+            health={one.session_id: health_of(one) for one in found[:PAGE]},
             running=frozenset(self._sessions.running()),
             trouble=trouble,
             asked={name: fields.text(name) or "" for name in ("agent_id", "state", "phone")},

@@ -1,5 +1,6 @@
 """The registry of sessions: twelve calls, each right when several nodes make it at once."""
 
+import enum
 import re
 import secrets
 import unicodedata
@@ -225,3 +226,56 @@ async def remove_old_sessions(
             with suppress(Conflict):
                 await accounts.remove(user_id)
     return count
+
+
+# How an account stands, in one line with its reason and what to do. Pure: from what the registry knows of it.
+
+
+class HealthGrade(enum.StrEnum):
+    OK = "ok"
+    WAITING = "waiting"  # it passes by itself
+    FAILING = "failing"  # it tries again by itself, and something does not work
+    ENDED = "ended"  # nothing happens until somebody does something
+    OFF = "off"  # its owner wants it so, or has not finished signing it in
+
+
+class SessionHealth(msgspec.Struct, frozen=True, kw_only=True):
+    grade: HealthGrade
+    line: str
+    todo: str | None = None  # what to do about it, for whoever may
+
+
+_OFF: dict[SessionState, tuple[str, str]] = {
+    SessionState.NEW: ("Nobody is signed in.", "Sign it in: peik sessions sign-in {}"),
+    SessionState.CODE_SENT: ("A code was sent.", "Give the code: peik sessions sign-in {}"),
+    SessionState.PASSWORD_NEEDED: ("Its password is needed.", "Give the password: peik sessions sign-in {}"),
+    SessionState.PAUSED: ("Its owner paused it.", "Let it run: peik sessions start {}"),
+}
+_ENDED: dict[SessionState, tuple[str, str]] = {
+    SessionState.REVOKED: ("Telegram ended the session.", "Sign it in again: peik sessions sign-in {}"),
+    SessionState.FAILED: ("It cannot run.", "Mend what it says, then: peik sessions start {}"),
+}
+
+
+def health_of(session: Session) -> SessionHealth:
+    state, why = session.state, session.state_reason
+    if not session.is_active:
+        todo = f"Let it run again: peik sessions activate {session.session_id}"
+        return SessionHealth(grade=HealthGrade.OFF, line="Deactivated by its owner.", todo=todo)
+    for grade, table in ((HealthGrade.OFF, _OFF), (HealthGrade.ENDED, _ENDED)):
+        if state in table:
+            usual, todo = table[state]
+            return SessionHealth(grade=grade, line=why or usual, todo=todo.format(session.session_id))
+    if state is SessionState.FLOOD_WAIT:
+        todo = "Wait, and send and read less with it: accounts that behave like machines are banned."
+        return SessionHealth(grade=HealthGrade.WAITING, line=why or "Telegram asks it to wait.", todo=todo)
+    if session.is_connected:
+        if why is None:
+            return SessionHealth(grade=HealthGrade.OK, line="Connected.")
+        todo = f"See its chats (peik sessions chats {session.session_id}) and the runbook, session-behind."
+        return SessionHealth(grade=HealthGrade.FAILING, line=f"Connected. {why}", todo=todo)
+    if why is None:
+        todo = "If it stays so: see whether a Peik runs on this archive, and its log."
+        return SessionHealth(grade=HealthGrade.WAITING, line="Not connected yet.", todo=todo)
+    todo = "Look at the network and at its proxy; it tries again by itself."
+    return SessionHealth(grade=HealthGrade.FAILING, line=why, todo=todo)

@@ -200,6 +200,7 @@ class SessionRunner:
         self._client: AccountClient | None = None
         self._me: Me | None = None
         self._up_at: float | None = None  # since when it listens
+        self._failures = 0  # in a row
         self._is_down = False  # and somebody was told
         self._twin: str | None = None  # another session of the same account
         self._noted: str | None = None  # what the registry says is wrong, while it is to run
@@ -218,6 +219,11 @@ class SessionRunner:
     def me(self) -> Me | None:
         return self._me
 
+    @property
+    def is_failing(self) -> bool:
+        """Whether it could not connect, more than once."""
+        return self._is_down and self._failures > 1
+
     def ring(self) -> None:
         """A crawl was asked for."""
         self._bell.ring()
@@ -226,7 +232,7 @@ class SessionRunner:
 
     async def run(self) -> SessionEnded:
         """Until it cannot go on by itself. Raises nothing but CancelledError."""
-        failures = 0
+        self._failures = 0
         try:
             while True:
                 self._up_at = None
@@ -238,15 +244,14 @@ class SessionRunner:
                         self._tell(Surprise(where=f"session {self.session_id}", error=why))
                 if ended is not None:
                     return ended
-                failures = 1 if self._was_calm() else failures + 1
-                pause_s = min(BACKOFF_S * 2 ** min(failures - 1, 20), BACKOFF_S_MAX)
+                self._failures = 1 if self._was_calm() else self._failures + 1
+                pause_s = min(BACKOFF_S * 2 ** min(self._failures - 1, 20), BACKOFF_S_MAX)
                 # Jitter: a thousand sessions that were cut together must not come back together.
                 pause_s = max(wait_s, pause_s * self._tools.chance.uniform(0.5, 1.0))
                 self._is_down = True
                 self._tell(SessionDown(session_id=self.session_id, why=why, retry_s=pause_s))
-                if (
-                    failures > 1 and not wait_s
-                ):  # most connections are made again at once, and a flood is noted with its end
+                # Most connections are made again at once, and a flood is noted with its end.
+                if self._failures > 1 and not wait_s:
                     with suppress(Problem, TimeoutError):  # it is shown, and nothing rests on it
                         async with asyncio.timeout(NOTE_S):
                             await self._note_trouble(f"It cannot connect, and tries again by itself: {why}")

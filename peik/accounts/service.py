@@ -172,6 +172,14 @@ class OpenAccounts:
         """The sessions that run on this node."""
         return [] if self._crew is None else self._crew.running()
 
+    def unconnected(self) -> list[str]:
+        """Those of them that are not connected, and not only for a moment."""
+        crew = self._crew
+        if crew is None:
+            return []
+        runners = {one: crew.runner_of(one) for one in crew.running()}
+        return [one for one, runner in runners.items() if runner is not None and runner.is_failing]
+
     # ---- those who know ----
 
     @property

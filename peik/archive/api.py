@@ -554,6 +554,12 @@ class ArchiveHealth:
         parts: dict[str, object] = {
             "archive": {"status": "ok" if why is None else "away", "kind": self._kind, "why": why},
         }
+        lost, count = self._sessions.unconnected(), len(self._sessions.running())
+        parts["accounts"] = {
+            "status": "failing" if lost else "ok",
+            "kind": "telegram",
+            "why": f"{len(lost)} of the {count} accounts that run here are not connected." if lost else None,
+        }
         if self._has_redis:
             parts["cache"] = {"status": store["status"], "kind": "redis", "why": store["why"]}
         return parts

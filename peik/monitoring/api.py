@@ -147,6 +147,7 @@ class OverviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
     nodes: list[OverviewNodeAnswer]
     jobs: Annotated[dict[str, OverviewJobsAnswer], msgspec.Meta(description="By kind.")]
     sessions: dict[str, int] | None
+    session_health: dict[str, int] | None
     missing: Annotated[
         list[str], msgspec.Meta(description="What the store did not tell just now: it is shown as it was before.")
     ]
@@ -181,6 +182,7 @@ class OverviewAnswer(msgspec.Struct, frozen=True, kw_only=True):
             nodes=_shown(OverviewNodeAnswer, view.nodes),
             jobs={kind: OverviewJobsAnswer(**msgspec.structs.asdict(tally)) for kind, tally in view.jobs.items()},
             sessions=view.sessions,
+            session_health=view.session_health,
             missing=list(view.missing),
         )
 
@@ -294,6 +296,10 @@ class HealthPartsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     archive: Annotated[PartHealthAnswer | msgspec.UnsetType, msgspec.Meta(description="Where there are accounts.")] = (
         msgspec.UNSET
     )
+    accounts: Annotated[
+        PartHealthAnswer | msgspec.UnsetType,
+        msgspec.Meta(description="Those that this node runs, where there are some."),
+    ] = msgspec.UNSET
     cache: PartHealthAnswer | msgspec.UnsetType = msgspec.UNSET
 
 

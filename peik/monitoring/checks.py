@@ -12,8 +12,10 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from peik.accounts.registry import HealthGrade, health_of
 from peik.accounts.wiring import archive_named
 from peik.alerts.looks import memory_of
+from peik.archive.store import Archive, SessionFilter
 from peik.archive.wiring import beside
 from peik.clock import SystemClock
 from peik.core.nodes import NodeStore
@@ -35,6 +37,9 @@ from peik.settings.values import StoreKind
 
 
 ARCHIVE_S = 15.0
+SESSIONS_PAGE = 500
+UNWELL_MAX = 20
+_UNWELL = {HealthGrade.WAITING: Grade.YELLOW, HealthGrade.FAILING: Grade.YELLOW, HealthGrade.ENDED: Grade.RED}
 
 
 async def of_accounts(config: Config) -> list[Finding]:
@@ -103,6 +108,7 @@ async def _of_archive(config: Config) -> list[Finding]:
             await archive.open()
             try:
                 sentences = await archive.durability()
+                accounts = await _of_sessions(archive)
             finally:
                 with contextlib.suppress(Problem):
                     await archive.close()
@@ -114,7 +120,28 @@ async def _of_archive(config: Config) -> list[Finding]:
     lasting = [msgspec.structs.replace(one, name="archive durability") for one in doctor.of_durability(sentences)]
     if not sentences:
         lasting = [msgspec.structs.replace(one, words="What was archived outlives a power cut.") for one in lasting]
-    return [opened, *lasting]
+    return [opened, *lasting, *accounts]
+
+
+async def _of_sessions(archive: Archive) -> list[Finding]:
+    """Those that do not run as they should, each with its reason; the first ones, if there are many."""
+    found: list[Finding] = []
+    ok = 0
+    after: str | None = None
+    while len(found) < UNWELL_MAX:
+        page = await archive.sessions(SessionFilter(), after=after, limit=SESSIONS_PAGE)
+        for session in page:
+            health = health_of(session)
+            if (grade := _UNWELL.get(health.grade)) is not None:
+                words = f"{session.session_id}: {health.line}"
+                found.append(Finding(name="account", grade=grade, words=words, fix=health.todo))
+            ok += health.grade is HealthGrade.OK
+        if len(page) < SESSIONS_PAGE:
+            break
+        after = page[-1].session_id
+    if found or not ok:
+        return found[:UNWELL_MAX]
+    return [Finding(name="accounts", grade=Grade.GREEN, words=f"All accounts that are to run are connected: {ok}.")]
 
 
 def _missing_file(url: str) -> Path | None:

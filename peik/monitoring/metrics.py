@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from peik import __version__
+from peik.accounts.registry import HealthGrade
 from peik.backups.model import Newest, newest
 from peik.core.documents import DocumentStore
 from peik.errors import StoreUnavailable
@@ -154,6 +155,11 @@ def _sessions(measured: MetricsView) -> Iterator[Sample]:
         yield (state,), count
 
 
+def _session_health(measured: MetricsView) -> Iterator[Sample]:
+    for grade in HealthGrade if measured.view.session_health is not None else ():
+        yield (grade,), (measured.view.session_health or {}).get(grade, 0)
+
+
 def _alerts(measured: MetricsView) -> Iterator[Sample]:
     yield (), len([alert for alert in measured.view.alerts if alert.node == measured.view.node])
 
@@ -219,6 +225,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(name="peik_links_refused", help="Codes that were wrong, used up or too old.", samples=_plain("links_refused")),
     # accounts
     Metric(name="peik_session_state", kind=_G, labels=("state",), reach=_STORE, help="Accounts by state.", samples=_sessions),
+    Metric(name="peik_session_health", kind=_G, labels=("grade",), reach=_STORE, help="Accounts by health: those that are `failing` try again by themselves, those that `ended` need somebody.", samples=_session_health),
     Metric(name="peik_archive_gaps", help="Gaps that Telegram could not replay; their history is read.", samples=_plain("archive_gaps")),
     Metric(name="peik_archive_gap_messages", help="Messages that were missing in the archive and were found.", samples=_plain("archive_filled")),
     Metric(name="peik_log_lines_dropped", help="Lines of the log that the archive could not keep.", samples=_plain("log_dropped")),

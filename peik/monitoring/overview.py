@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 import msgspec
 
+from peik.accounts.registry import health_of
 from peik.alerts.service import AlertService
 from peik.archive.store import SessionFilter
 from peik.clock import Clock
@@ -35,6 +36,8 @@ from peik.outbox.service import OutboxService
 from peik.outbox.store import BotRecord, Tally
 from peik.storage.open import AnyStore
 from peik.telegram.routes import Routes
+
+SessionCounts = tuple[Mapping[str, int], Mapping[str, int]]  # by state, and by grade of health
 
 if TYPE_CHECKING:
     from peik.accounts.service import AccountService
@@ -173,17 +176,20 @@ class OverviewAsked:
     async def jobs(self) -> Mapping[str, JobTally]:
         return await self._jobs.tallies()
 
-    async def sessions(self) -> Mapping[str, int] | None:
+    async def sessions(self) -> SessionCounts | None:
+        """By state, and by health."""
         if self._sessions is None:
             return None
         states: Counter[str] = Counter()
+        grades: Counter[str] = Counter()
         after, is_more = None, True
         while is_more:
             page = await self._sessions.archive.sessions(SessionFilter(), after=after, limit=SESSIONS_PAGE)
             states.update(str(session.state) for session in page)
+            grades.update(str(health_of(session).grade) for session in page)
             is_more = len(page) >= SESSIONS_PAGE
             after = page[-1].session_id if page else None
-        return states
+        return states, grades
 
 
 def _host_line(host: HostView, node: str, at_ms: int) -> HostLine:
@@ -215,7 +221,7 @@ class Overview:
         self._nodes = OverviewPart[Sequence[NodeRecord]]("nodes", sources.nodes, (), clock=clock)
         self._others = OverviewPart[Sequence[NodeStanding]]("nodes", self._ask_others, (), clock=clock)
         self._jobs = OverviewPart[Mapping[str, JobTally]]("jobs", sources.jobs, {}, clock=clock)
-        self._sessions = OverviewPart[Mapping[str, int] | None]("sessions", sources.sessions, None, clock=clock)
+        self._sessions = OverviewPart[SessionCounts | None]("sessions", sources.sessions, None, clock=clock)
         self._series = OverviewPart[None]("figures", figures.refresh, None, clock=clock)
         # One after the other: a store with one reader has room for others in between.
         self._parts = (
@@ -278,7 +284,8 @@ class Overview:
             alerts=tuple(sorted(alerts, key=lambda alert: alert.last_ms, reverse=True)),
             nodes=tuple(self._node_line(node, own.node) for node in self._nodes.value),
             jobs=dict(self._jobs.value),
-            sessions=None if self._sessions.value is None else dict(self._sessions.value),
+            sessions=None if self._sessions.value is None else dict(self._sessions.value[0]),
+            session_health=None if self._sessions.value is None else dict(self._sessions.value[1]),
             missing=tuple(dict.fromkeys(part.name for part in self._parts if part.is_missing)),
         )
 
@@ -345,6 +352,7 @@ def of_bots(view: OverviewView, sees: Callable[[int], bool]) -> OverviewView:
         nodes=(),
         jobs={},
         sessions=None,
+        session_health=None,
     )
 
 

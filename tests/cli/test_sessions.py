@@ -43,7 +43,7 @@ def test_an_account_runs_stops_and_is_signed_out_through_a_running_peik(tmp_path
         (listed,) = (await place.asked("sessions", "list", "--agent", "shop", "--state", "active"))["sessions"]
         assert (listed["session_id"], listed["user_id"], listed["is_connected"]) == (session, str(ali.user_id), True)
         shown = (await place.peik("sessions", "list")).out
-        assert re.search(rf"^{session} +shop +\{PHONE} +@ali +active +yes ", shown, re.MULTILINE), shown
+        assert re.search(rf"^{session} +shop +\{PHONE} +@ali +active +ok ", shown, re.MULTILINE), shown
         assert (await place.peik("sessions", "stop", session)).out == f"Session {session} is paused.\n"
         assert (await place.asked("sessions", "show", session))["state"] == "paused"
         assert (await place.asked("sessions", "start", session))["state"] == "active"

@@ -1,10 +1,13 @@
 """How /health and /ready stand by an archive that is away: it is told by its kind, and letters of bots go on."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
+from peik.monitoring.checks import of_accounts
 from tests.archive.mongo_server import MongoServer
 from tests.archive.places import HAS_SERVERS
 from tests.storage.redis_server import RedisServer, wanted
@@ -47,6 +50,47 @@ def test_an_archive_that_cannot_be_opened_is_told_and_comes_by_itself(tmp_path: 
         await house.made()
 
     play_house(tmp_path, story, is_open=False, archive=f"sqlite:///{blocked}")
+
+
+def test_an_account_that_cannot_connect_is_seen_at_every_door(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        ali = house.telegram.register("+998900000001", first_name="Ali")
+        session_id = await house.signed_in(ali)
+        assert (await parts(house))["accounts"] == {"status": "ok", "kind": "telegram", "why": None}
+        shown = await house.get(f"/v1/sessions/{session_id}")
+        assert shown["health"] == {"grade": "ok", "line": "Connected.", "todo": None}
+        house.telegram.is_down = True
+        house.telegram.cut(ali)
+
+        async def failing() -> Any:
+            found = (await parts(house))["accounts"]
+            return found if found["status"] == "failing" else None
+
+        assert (await until(failing))["why"] == "1 of the 1 accounts that run here are not connected."
+
+        async def told() -> Any:
+            health = (await house.get(f"/v1/sessions/{session_id}"))["health"]
+            return health if health["grade"] == "failing" else None
+
+        health = await until(told)
+        assert "tries again by itself" in health["line"]
+        assert "proxy" in health["todo"]
+
+        async def counted() -> Any:
+            return (await house.get("/v1/overview"))["session_health"].get("failing")
+
+        assert await until(counted) == 1
+        metrics = (await house.raw("GET", "/metrics"))[1].decode()
+        assert 'peik_session_health{grade="failing"} 1.0' in metrics
+        assert 'peik_session_health{grade="ok"} 0.0' in metrics
+        settings = msgspec.structs.replace(house.runtime.config, telegram_api_id=1, telegram_api_hash="h")
+        findings = await asyncio.to_thread(asyncio.run, of_accounts(settings))
+        (finding,) = [one for one in findings if one.name == "account"]
+        assert (finding.grade, finding.words) == ("yellow", f"{session_id}: {health['line']}")
+        assert finding.fix == health["todo"]
+        house.telegram.is_down = False
+
+    play_house(tmp_path, story)
 
 
 @pytest.mark.skipif(not HAS_SERVERS, reason="TEST_STORES=sqlite: a quick look without servers")
