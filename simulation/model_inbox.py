@@ -25,9 +25,9 @@ class ModelInbox(SqliteInbox):
         super().__init__(ways, clock=clock)
         self._say = say
 
-    def _tell(self, what: Callable[..., None], *about: int) -> None:
+    def _tell(self, what: Callable[[NodeNews], None]) -> None:
         telling = NodeNews()
-        what(telling, *about)
+        what(telling)
         self._say(telling)
 
     async def open_inbox(self, bot_id: int, *, server: str, at_ms: int) -> tuple[InboxState, InboxState]:
@@ -55,7 +55,7 @@ class ModelInbox(SqliteInbox):
             expired=expired,
         )
         if taken.stored:
-            self._tell(NodeNews.arrivals, bot_id)
+            self._tell(lambda news: news.arrivals.add(bot_id))
         return taken
 
     async def ensure_consumer(self, bot_id: int, name: str, *, at_ms: int, most: int | None = None) -> Consumer:

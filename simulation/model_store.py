@@ -6,7 +6,6 @@ client treats it: marks in doubt are not believed, and go before the next commit
 
 import random
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import apsw
 
@@ -223,7 +222,7 @@ class ModelStore(SqliteStore):
         telling = NodeNews()
         if not self._is_accepting:
             for bot_id in sorted(bot_ids):
-                telling.lanes(bot_id)
+                telling.lanes.add(bot_id)
         for stub in ended:
             telling.ended(stub.bot_id, [stub.letter_id])
         self.nodes.tell(telling)
@@ -250,16 +249,16 @@ class ModelStore(SqliteStore):
 
     async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
         await super().readdress(bot_id, old, new)
-        self._say(NodeNews.chats, bot_id)
-        self._say(NodeNews.lanes, bot_id)
+        self._say(lambda news: news.chats.add(bot_id))
+        self._say(lambda news: news.lanes.add(bot_id))
 
     async def shut_chat(self, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
         await super().shut_chat(bot_id, chat, reason, at_ms=at_ms)
-        self._say(NodeNews.chats, bot_id)
+        self._say(lambda news: news.chats.add(bot_id))
 
     async def hold(self, bot_id: int, chat: Chat | None, until_ms: int) -> None:
         await super().hold(bot_id, chat, until_ms)
-        self._say(NodeNews.chats, bot_id)
+        self._say(lambda news: news.chats.add(bot_id))
 
     async def save_bot(self, record: BotRecord) -> None:
         await super().save_bot(record)
@@ -280,9 +279,9 @@ class ModelStore(SqliteStore):
         self._say(NodeNews.records)
         return is_known
 
-    def _say(self, what: Callable[..., None], *about: Any) -> None:
+    def _say(self, what: Callable[[NodeNews], None]) -> None:
         telling = NodeNews()
-        what(telling, *about)
+        what(telling)
         self.nodes.tell(telling)
 
 

@@ -168,7 +168,7 @@ class AlertService:
         self._clock = clock
         self._documents = documents
         self._has_chores = has_chores
-        self._matters = Matters(
+        self.matters = Matters(
             clock=clock,
             rules=RULES if rules is None else rules,
             is_served=is_served,
@@ -193,24 +193,20 @@ class AlertService:
     def kinds(self) -> tuple[type[events.Event], ...]:
         """The events that may be worth an alert. Letters that go as they should are none of them, and there are thousands of
         these a second."""
-        return (*self._matters.kinds, *Errors.kinds)
+        return (*self.matters.kinds, *Errors.kinds)
 
     def __call__(self, told: Sequence[events.Event]) -> None:
         for event in told:
-            is_new = self._matters.hear(event)
+            is_new = self.matters.hear(event)
             seen = self._errors.hear(event)
             if seen is not None:
-                is_new = self._matters.hear(seen) or is_new
+                is_new = self.matters.hear(seen) or is_new
             if is_new:
                 self._bell.ring()
 
     def notice(self, found: Sequence[Noticed]) -> None:
         """What a look found. What later looks do not find any more is over."""
         self(found)
-
-    def leave(self, names: Collection[str]) -> None:
-        """Another node looks for these from now on: nothing is told of them here, not even an end."""
-        self._matters.leave(names)
 
     def look_again(self) -> None:
         """Other nodes may have told, or left, something."""
@@ -219,7 +215,7 @@ class AlertService:
 
     def ongoing(self) -> list[Ongoing]:
         """What is worth an alert and is not over, as far as this node knows; the newest first."""
-        return self._matters.ongoing()
+        return self.matters.ongoing()
 
     async def last(self) -> list[SentAlert]:
         """What was told last, by all nodes, the newest first. Raises StoreUnavailable."""
@@ -256,7 +252,7 @@ class AlertService:
     async def _turn(self) -> None:
         await self._load()
         await self._file()  # first what could not be filed before: documents are in the order of what happened
-        for telling in self._matters.due():
+        for telling in self.matters.due():
             try:
                 await self._tell(telling)
             except Exception as error:  # noqa: BLE001  people are told all the same, and of the others too
@@ -265,7 +261,7 @@ class AlertService:
         await self._file()
 
     def _until(self) -> float | None:
-        waits = [self._matters.next_s()]
+        waits = [self.matters.next_s()]
         if self._documents is not None and (self._late or self._heard or not self._is_loaded):
             waits.append(RETRY_S)
         if self._documents is not None and self._errors.is_changed:
@@ -303,7 +299,7 @@ class AlertService:
     def _kept(self, telling: AlertMessage) -> KeptMatter | None:
         """None: its document goes."""
         is_gone = telling.kind is MatterKind.OVER and not telling.text
-        return None if is_gone else self._matters.kept(telling.matter)
+        return None if is_gone else self.matters.kept(telling.matter)
 
     async def _is_ours_still(self, telling: AlertMessage) -> bool:
         """Somebody else was at the same matter. Whether it is to be told all the same."""
@@ -343,7 +339,7 @@ class AlertService:
                 found = await self._documents.all()
                 self._know_errors(await self._documents.errors())
                 for _, kept, version in found:
-                    self._matters.take_up(kept, version, is_start=self._is_first)
+                    self.matters.take_up(kept, version, is_start=self._is_first)
                 await self._take_over(found)
         except (StoreUnavailable, TimeoutError):
             self._is_loaded = False
@@ -360,7 +356,7 @@ class AlertService:
         is_dead = await self._dead() if any(kept.owed for _, kept, _ in found) else None
         for key, kept, version in found:
             if kept.owed is not None and is_dead is not None and is_dead(kept.node):
-                telling = self._matters.owed(kept, version)
+                telling = self.matters.owed(kept, version)
                 if telling is not None and await self._documents.adopt(telling.matter, kept):
                     self._put(telling)
             elif self._clock.wall_ms() - kept.told_ms > LEFT_MS and self._has_chores():
@@ -389,7 +385,7 @@ class AlertService:
                     self._late.popleft()
                 while self._heard:
                     matter, kind = self._heard[0]
-                    await self._documents.note(matter, None if kind is MatterKind.OVER else self._matters.kept(matter))
+                    await self._documents.note(matter, None if kind is MatterKind.OVER else self.matters.kept(matter))
                     self._heard.popleft()
                 if self._errors.is_changed and self._clock.mono() >= self._errors_at:
                     self._errors_at = self._clock.mono() + ERRORS_S

@@ -109,7 +109,7 @@ class Watching:
         elif self._was_whole:
             self._was_whole, self._found = False, []
             self._oldest.clear()
-            self._alerts.leave(GLOBAL)
+            self._alerts.matters.leave(GLOBAL)
         self._alerts.notice(found)
         if self._is_shared:
             self._alerts.look_again()

@@ -682,7 +682,9 @@ class BroadcastApi:
         return found
 
     def _shown(self, found: Broadcast) -> BroadcastAnswer:
-        return BroadcastAnswer.of(found, per_s=self._broadcasts.per_s(found.bot_id), now_ms=self._clock.wall_ms())
+        return BroadcastAnswer.of(
+            found, per_s=self._broadcasts.letters.per_s(found.bot_id), now_ms=self._clock.wall_ms()
+        )
 
 
 async def _form(request: "Request", raw: bytes) -> "FormData":

@@ -280,7 +280,9 @@ class BroadcastPages:
         return one
 
     def _view(self, one: "Broadcast") -> BroadcastAnswer:
-        return BroadcastAnswer.of(one, per_s=self._service.per_s(one.bot_id), now_ms=self._board.peik.clock.wall_ms())
+        return BroadcastAnswer.of(
+            one, per_s=self._service.letters.per_s(one.bot_id), now_ms=self._board.peik.clock.wall_ms()
+        )
 
     def _back(self, request: Request, visitor: Visitor, one: "Broadcast", said: str) -> Response:
         return self._board.back(request, visitor, f"/admin/broadcasts/{one.id}", said=said, id=one.id)

@@ -199,7 +199,7 @@ class BroadcastMaker:
     ) -> None:
         self._documents = documents
         self._book = BroadcastRepository(documents)
-        self._letters = letters
+        self.letters = letters
         self._clock = clock
         self._events = events
         self._chance = chance
@@ -207,7 +207,7 @@ class BroadcastMaker:
     async def create(self, request: BroadcastRequest) -> Broadcast:
         """Durably; its recipients too, if they are given. Of a key that was used before, the broadcast of that time. Raises
         BadInput, NotFound, Conflict (another broadcast under the same key) and StoreUnavailable."""
-        bot_id = self._letters.bot_id(request.bot_id)
+        bot_id = self.letters.bot_id(request.bot_id)
         key = None if request.key is None else shelved(request.key, bot_id)
         draft = drafted(request, bot_id=bot_id, number=self._number(), at_ms=self._clock.wall_ms())
         digest = ""
@@ -297,7 +297,7 @@ class BroadcastService:
         self._book = BroadcastRepository(documents)
         self._making = BroadcastMaker(documents=documents, letters=letters, clock=clock, events=events, chance=chance)
         self._contacts = contacts
-        self._letters = letters
+        self.letters = letters
         self._clock = clock
         self._events = events
         self._look = look
@@ -359,15 +359,11 @@ class BroadcastService:
             lines, place = await self.recipients(broadcast_id, state=state, after=place, limit=PAGE_MAX)
             yield lines
 
-    def per_s(self, bot_id: int) -> float | None:
-        """The pace of a bot. None: it has none to speak of."""
-        return self._letters.per_s(bot_id)
-
     async def estimate(self, broadcast_id: str) -> Estimate:
         """What it would take if it began now; or what is left of it. Sends nothing. Raises NotFound."""
         found = await self.get(broadcast_id)
         recipients, suppressed, is_least = await self._counted(found)
-        per_s = self._letters.per_s(found.bot_id)
+        per_s = self.letters.per_s(found.bot_id)
         needed_ms = work_ms(recipients * max(1, found.weight), per_s)
         begins_ms = max(self._clock.wall_ms(), found.start_at_ms or 0 if found.phase is Phase.SCHEDULED else 0)
         zone = zone_of("UTC" if found.quiet is None else found.quiet.tz)
@@ -394,7 +390,7 @@ class BroadcastService:
                 found.bot_id, msgspec.structs.replace(found.wanted, is_gone=True)
             )
             return total - gone, gone, False
-        chats = await unreachable(found.bot_id, self._letters, self._contacts)
+        chats = await unreachable(found.bot_id, self.letters, self._contacts)
         if not chats:
             return found.total, 0, False
         suppressed = 0
@@ -408,7 +404,7 @@ class BroadcastService:
         found = await self.get(broadcast_id)
         lines = await self._book.lines(found.id, first=1, limit=1)
         letter = preview_of(found, chat, lines[0][1] if lines else None)
-        (letter_id,) = await self._letters.accept(found.bot_id, [letter])
+        (letter_id,) = await self.letters.accept(found.bot_id, [letter])
         return letter_id
 
     # ---- changing ----

@@ -38,9 +38,9 @@ class ArchiveClient(InProcessClient):
         logging.getLogger("telethon").addHandler(logging.NullHandler())
         try:
             if has_keys:
-                self._run(self._open(config, note))
+                self._runner.run(self._open(config, note))
             else:
-                self._run(self._open(_without_keys(config), lambda words: None))
+                self._runner.run(self._open(_without_keys(config), lambda words: None))
         except BaseException as error:
             self._runner.close()
             if isinstance(error, StartError):
@@ -52,7 +52,7 @@ class ArchiveClient(InProcessClient):
 
     def close(self) -> None:
         try:
-            self._run(self._stack.aclose())
+            self._runner.run(self._stack.aclose())
         finally:
             self._runner.close()
 
@@ -79,7 +79,7 @@ class ArchiveClient(InProcessClient):
             ):
                 on_each(looked)
 
-        self._run(work())
+        self._runner.run(work())
 
 
 class ArchiveSessions(SessionApi):

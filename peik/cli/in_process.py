@@ -3,7 +3,7 @@ running Peik answers for."""
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from peik.cli.client import Document, StreamedAnswer, document_for
@@ -27,11 +27,8 @@ class InProcessClient:
         """The API of this name. None: only a running Peik can answer it."""
         raise NotImplementedError
 
-    def _run(self, work: Coroutine[Any, Any, T]) -> T:
-        return self._runner.run(work)
-
     def ask(self, handler: Callable[..., Awaitable[T]], *, timeout_s: float | None = None, **given: Any) -> T:
-        return self._run(self._answer(handler, given))
+        return self._runner.run(self._answer(handler, given))
 
     async def _answer(self, handler: Callable[..., Awaitable[T]], given: Mapping[str, Any]) -> T:
         answer: T = await answer_here(self._api(handler), declared(handler), COMMAND_LINE, given)
@@ -51,12 +48,12 @@ class InProcessClient:
         assert isinstance(answer, Streamed), "an answer that comes in pieces"
         try:
             headers = {name.lower(): value for name, value in answer.headers.items()}
-            yield StreamedAnswer(headers, iter(lambda: self._run(_next(answer)), b""))
+            yield StreamedAnswer(headers, iter(lambda: self._runner.run(_next(answer)), b""))
         finally:
-            self._run(answer.chunks.aclose())
+            self._runner.run(answer.chunks.aclose())
 
     def pause(self, seconds: float) -> None:
-        self._run(asyncio.sleep(seconds))
+        self._runner.run(asyncio.sleep(seconds))
 
     def _api(self, handler: Callable[..., object]) -> object:
         name = api_name(handler)

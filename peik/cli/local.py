@@ -77,7 +77,7 @@ class StoreClient(InProcessClient):
         self._owner: str | None = None
         self._opened_spool: SpoolPort | None = None
         try:
-            self._run(self._open())
+            self._runner.run(self._open())
         except BaseException as error:
             self._runner.close()
             if isinstance(error, StartError):
@@ -134,7 +134,7 @@ class StoreClient(InProcessClient):
 
     def close(self) -> None:
         try:
-            self._run(self._close())
+            self._runner.run(self._close())
         finally:
             self._runner.close()
 
@@ -234,7 +234,7 @@ class StoreClient(InProcessClient):
 
     def accept(self, letter: Document, attached: Attached, on_bytes: Callable[[int], None]) -> Document:
         check_files(attached)
-        return self._run(self._accept(letter, attached, on_bytes))
+        return self._runner.run(self._accept(letter, attached, on_bytes))
 
     async def _accept(self, letter: Document, attached: Attached, on_bytes: Callable[[int], None]) -> Document:
         body = decode(LetterBody, msgspec.json.encode(letter))  # before anything is kept for it
@@ -387,13 +387,9 @@ class _NoEngine:
 class _Nobody:
     """Chats hear of a job from the process that does it."""
 
-    def queued(self, job: "JobRecord") -> None: ...
-
-    def began(self, job: "JobRecord") -> None: ...
+    def changed(self, job: "JobRecord") -> None: ...
 
     def progressed(self, job: "JobRecord", progress: float | None, text: str | None) -> None: ...
-
-    def ended(self, job: "JobRecord") -> None: ...
 
 
 def _opened(archive: "Archive") -> "Callable[[], Awaitable[Archive]]":

@@ -98,7 +98,7 @@ class LateWork:
         """The group outlives the runtime, which ends what is begun here."""
         self._runtime = runtime
         self._group = group
-        self._is_working = bool(runtime.jobs.workers.kinds.all())
+        self._is_working = bool(runtime.jobs.workers.kinds.by_name)
         self._beginning: asyncio.Task[None] | None = None
 
     def add(self, kind: GivenKind) -> None:

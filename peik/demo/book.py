@@ -47,7 +47,7 @@ class DemoBook:
     def __init__(self) -> None:
         self._promises: dict[str, Promise] = {}  # by text, in the order they were made
         self._arrived: Counter[str] = Counter()
-        self._first_arrivals: dict[str, DemoArrival] = {}
+        self.first_arrivals: dict[str, DemoArrival] = {}
         self._folded = DemoCounts()
         self.ledger_number = 0  # read so far
         self.arrivals = 0
@@ -58,12 +58,9 @@ class DemoBook:
     def arrived(self, arrivals: Iterable[DemoArrival]) -> None:
         for arrival in arrivals:
             self._arrived[arrival.text] += 1
-            self._first_arrivals.setdefault(arrival.text, arrival)
+            self.first_arrivals.setdefault(arrival.text, arrival)
             self.ledger_number = arrival.number
             self.arrivals += 1
-
-    def arrival(self, text: str) -> DemoArrival | None:
-        return self._first_arrivals.get(text)
 
     @property
     def is_empty(self) -> bool:
@@ -99,7 +96,7 @@ class DemoBook:
 
     def fastest(self, texts: Iterable[str]) -> int:
         """The most first arrivals of these within any one second."""
-        times = sorted(arrival.at for text in texts if (arrival := self._first_arrivals.get(text)))
+        times = sorted(arrival.at for text in texts if (arrival := self.first_arrivals.get(text)))
         most = start = 0
         for end, at in enumerate(times):
             while times[start] <= at - 1.0:
@@ -111,7 +108,7 @@ class DemoBook:
         """How many chats these letters went to, and in how many the first arrivals were not in the order of acceptance."""
         chats: dict[int, list[int]] = defaultdict(list)
         for text in texts:
-            promise, arrival = self._promises.get(text), self._first_arrivals.get(text)
+            promise, arrival = self._promises.get(text), self.first_arrivals.get(text)
             if promise is not None and arrival is not None and promise.is_plain:
                 chats[promise.chat_id].append(arrival.number)
         return len(chats), sum(numbers != sorted(numbers) for numbers in chats.values())
@@ -122,7 +119,7 @@ class DemoBook:
             if promise.has_ended and promise.promised_at < now - KEPT_S:
                 self._count(promise, self._folded)
                 del self._promises[promise.text], self._arrived[promise.text]
-                self._first_arrivals.pop(promise.text, None)
+                self.first_arrivals.pop(promise.text, None)
 
 
 # Looks at Peik and at Telegram's ledger a few times a second: keeps the book, feeds the screen, wakes who waits for a

@@ -173,11 +173,11 @@ class DemoScene:
     def answered_at(self, person: DemoPerson, question: str) -> float:
         """When the newest answer to this question arrived; 0 while it has not."""
         answer = self.town.answer(person, question)
-        arrival = self.book.arrival(answer) if answer is not None else None
+        arrival = self.book.first_arrivals.get(answer) if answer is not None else None
         return 0.0 if arrival is None else arrival.at
 
     def last_arrival_at(self, promises: Iterable[Promise]) -> float:
-        return max((one.at for promise in promises if (one := self.book.arrival(promise.text))), default=0.0)
+        return max((one.at for promise in promises if (one := self.book.first_arrivals.get(promise.text))), default=0.0)
 
     async def fates(self, promises: Sequence[Promise]) -> list[DemoFate]:
         """What Peik says of each of these letters."""
@@ -311,7 +311,7 @@ async def dark(scene: DemoScene) -> None:
         for person in people:
             promises.append(await scene.town.tell_of_an_order(person))
             await scene.beat(1 / len(people))
-    arrived = sum(scene.book.arrival(promise.text) is not None for promise in promises)
+    arrived = sum(scene.book.first_arrivals.get(promise.text) is not None for promise in promises)
     scene.screen.note(narration.DARK_STILL, count=len(promises), arrived=arrived)
     await scene.beat()
     fates = await scene.fates(promises)
@@ -366,7 +366,7 @@ async def crash(scene: DemoScene) -> None:
     async with asyncio.TaskGroup() as shop:
         restarting = shop.create_task(scene.kill_and_restart(meanwhile=0.8))
         await scene.watch.until(lambda: not scene.watch.now.is_peik_up, what="for Peik to be seen dead")
-        arrived = {promise.text for promise in promises if scene.book.arrival(promise.text)}
+        arrived = {promise.text for promise in promises if scene.book.first_arrivals.get(promise.text)}
         await scene.stage.sim.end_faults()
         offered = [shop.create_task(scene.town.tell_of_an_order(person)) for person in scene.town.people[:5]]
     words, count = await _recovered(scene)
@@ -386,7 +386,7 @@ async def crash(scene: DemoScene) -> None:
     await scene.beat()
     scene.screen.note(narration.CRASH_NEW, count=len(offered))
     await scene.watch.quiet()
-    at_telegram = sum(scene.book.arrival(promise.text) is not None for promise in promises)
+    at_telegram = sum(scene.book.first_arrivals.get(promise.text) is not None for promise in promises)
     scene.screen.note(narration.CRASH_END, count=len(promises), arrived=at_telegram)
     await scene.end()
 
@@ -460,7 +460,7 @@ async def blocked(scene: DemoScene) -> None:
     took_s = time.monotonic() - began
     scene.screen.note(narration.BLOCKED_END, letter=promise.letter_id, state=fate.state, reason=fate.failed_reason)
     scene.screen.note(narration.BLOCKED_LOOK, url=scene.stage.peik.url, letter=promise.letter_id)
-    await scene.watch.until(lambda: scene.book.arrival(other.text) is not None, what="for the other letter")
+    await scene.watch.until(lambda: scene.book.first_arrivals.get(other.text) is not None, what="for the other letter")
     scene.screen.note(narration.BLOCKED_OTHER, ms=round(took_s * 1000), name=present.first_name)
     await scene.watch.quiet()
     await scene.end()

@@ -36,14 +36,10 @@ class HostShut(Exception):
 class Teller(Protocol):
     """Tells people in their chat how their job goes, in one message. Never raises, and never holds up the work."""
 
-    def queued(self, job: Record) -> None: ...
-
-    def began(self, job: Record) -> None: ...
+    def changed(self, job: Record) -> None:
+        """It was queued, began to run, ended or was put off: its state says which."""
 
     def progressed(self, job: Record, progress: float | None, text: str | None) -> None: ...
-
-    def ended(self, job: Record) -> None:
-        """Completed, failed, cancelled, or put off: its state says which."""
 
 
 NO_ROOM_S = 30.0  # disks are not tidied up in a second

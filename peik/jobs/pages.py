@@ -78,13 +78,13 @@ class JobPages:
     async def show_hosts(self, request: Request, visitor: Visitor) -> Response:
         """Of the node that answers: each has its own."""
         must_see_all(visitor)
-        has_work = bool(self._hands.kinds.all())
+        has_work = bool(self._hands.kinds.by_name)
         return self._board.page(
             request,
             visitor,
             "jobs_hosts.html",
             hosts=self._hosts.all(),
-            kinds=self._hands.kinds.all(),
+            kinds=list(self._hands.kinds.by_name.values()),
             folders=self._hands.folders.view() if has_work else None,
             node=self._board.peik.store.nodes.node,
         )

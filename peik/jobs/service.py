@@ -91,7 +91,7 @@ class JobService:
             raise BadInput(code="bad_batch", detail=f"From 1 to {QUEUED_MAX} jobs are queued at once.")
         at_ms = self._clock.wall_ms()
         trace = current_trace()
-        drafts = [traced(drafted(one, self._kinds.get(one.kind), at_ms=at_ms), trace) for one in requests]
+        drafts = [traced(drafted(one, self._kinds.by_name.get(one.kind), at_ms=at_ms), trace) for one in requests]
         queued = await self._store.queue(drafts, quotas=self._quotas(drafts), at_ms=at_ms)
         self._tell_queued(drafts, queued)
         for draft, one in zip(drafts, queued, strict=True):
@@ -107,7 +107,7 @@ class JobService:
         return msgspec.structs.replace(queued, state=(await self.get(queued.job_id)).state)
 
     def _quotas(self, drafts: Sequence[JobDraft]) -> dict[str, Quota]:
-        known = {draft.kind: self._kinds.get(draft.kind) for draft in drafts}
+        known = {draft.kind: self._kinds.by_name.get(draft.kind) for draft in drafts}
         return {name: kind.quota for name, kind in known.items() if kind is not None}
 
     def _tell_queued(self, drafts: Sequence[JobDraft], queued: Sequence[Queued]) -> None:
@@ -125,7 +125,7 @@ class JobService:
         except Exception:  # noqa: BLE001  the job is accepted; what its chat hears first comes with its first run
             return
         if job is not None:
-            self._teller.queued(job)
+            self._teller.changed(job)
 
     # ---- looking ----
 
@@ -148,7 +148,7 @@ class JobService:
         job = None if standing is None else await self._store.job(job_id)
         if standing is None or job is None:  # or it ended and left just now
             return None
-        kind = self._kinds.get(job.kind)
+        kind = self._kinds.by_name.get(job.kind)
         if kind is None or standing.mean_run_ms is None:
             return JobTurn(position=standing.ahead + 1, eta_s=None)
         return JobTurn(
@@ -158,11 +158,11 @@ class JobService:
 
     async def tallies(self) -> dict[str, JobTally]:
         """By kind; those that this process knows are all there."""
-        return {kind.name: JobTally() for kind in self._kinds.all()} | await self._store.tallies()
+        return {kind: JobTally() for kind in self._kinds.by_name} | await self._store.tallies()
 
     async def used_today(self, kind: str, user: str) -> Used:
         jobs, size_bytes = await self._store.used_today(kind, user, at_ms=self._clock.wall_ms())
-        known = self._kinds.get(kind)
+        known = self._kinds.by_name.get(kind)
         quota = Quota() if known is None else known.quota
         return Used(jobs=jobs, bytes=size_bytes, jobs_max=quota.jobs, bytes_max=quota.bytes)
 
@@ -209,7 +209,7 @@ class JobService:
         job = await self._store.cancel(job_id, reason=reason[:REASON_CHARS_MAX], at_ms=self._clock.wall_ms())
         if job.state is State.CANCELLED:
             self._events.tell(JobCancelled(bot_id=bot_of(job), job_id=job.id, kind=job.kind, user=job.user))
-            self._teller.ended(job)
+            self._teller.changed(job)
             self._wake(job_id)
         else:
             self._on_cancel(job_id)
@@ -219,7 +219,7 @@ class JobService:
         """A failed or cancelled one runs again, with all of its attempts. Raises NotFound, Conflict."""
         job = await self._store.retry(job_id, at_ms=self._clock.wall_ms())
         self._on_queued(job.kind)
-        self._teller.queued(job)
+        self._teller.changed(job)
         return job
 
 

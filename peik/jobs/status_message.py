@@ -182,12 +182,6 @@ class StatusMessages:
 
     # ---- what happened ----
 
-    def queued(self, job: Record) -> None:
-        self._hear(job)
-
-    def began(self, job: Record) -> None:
-        self._hear(job)
-
     def progressed(self, job: Record, progress: float | None, text: str | None) -> None:
         tale = self._tales.get(job.id)
         if tale is None or tale.stage is not JobStage.WORKING or tale.job.run != job.run:
@@ -196,13 +190,10 @@ class StatusMessages:
         if tale.notice.has_progress and not tale.told.is_gone:
             self._look(tale, max(self._may_be_said_at(tale), tale.looked_at + LOOK_S, self._clock.mono()))
 
-    def ended(self, job: Record) -> None:
-        self._hear(job)
-
-    def _hear(self, job: Record) -> StatusStory | None:
+    def changed(self, job: Record) -> None:
         notice = read_notice(job.notice)
         if notice is None:
-            return None
+            return
         tale = self._tales.get(job.id)
         if tale is None:
             self._make_room()
@@ -212,7 +203,6 @@ class StatusMessages:
             tale.hear(job)
         self._stages[tale.stage] += 1
         self._look(tale, self._clock.mono())
-        return tale
 
     def _make_room(self) -> None:
         if len(self._tales) < self._tales_max:
@@ -249,7 +239,7 @@ class StatusMessages:
                 found = await self._store.jobs(wanted, before=before, limit=PAGE)
                 for job in found:
                     if job.id not in self._tales and job.notice is not None and _is_untold(job):
-                        self._hear(job)
+                        self.changed(job)
                 if len(found) < PAGE:
                     break
                 before = found[-1].id
@@ -440,7 +430,7 @@ class StatusMessages:
         standing = await self._store.standing(tale.job.id)
         if tale.stage is not JobStage.WAITING:
             return
-        kind = self._kinds.get(tale.job.kind)
+        kind = self._kinds.by_name.get(tale.job.kind)
         tale.ahead = None if standing is None else _ahead(standing, None if kind is None else kind.terms.concurrency)
 
     async def _keep(self, tale: StatusStory) -> None:

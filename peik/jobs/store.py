@@ -336,16 +336,10 @@ class JobKinds:
     """Those that this process can do. Others may be queued here, and are done elsewhere."""
 
     def __init__(self) -> None:
-        self._known: dict[str, JobKind] = {}
+        self.by_name: dict[str, JobKind] = {}
 
     def add(self, kind: JobKind) -> None:
         check_kind(kind.name)
-        if kind.name in self._known:
+        if kind.name in self.by_name:
             raise BadInput(code="known_kind", detail=f"There is a kind {kind.name} already.")
-        self._known[kind.name] = kind
-
-    def get(self, name: str) -> JobKind | None:
-        return self._known.get(name)
-
-    def all(self) -> list[JobKind]:
-        return list(self._known.values())
+        self.by_name[kind.name] = kind

@@ -43,14 +43,14 @@ class JobWorkers(msgspec.Struct, frozen=True, kw_only=True):
         """What is to be cancelled in the end, besides `stop`."""
         self.telling.start(group)
         chores = [group.create_task(self.upkeep.run()), group.create_task(self.telling.recover())]
-        if self.kinds.all():
+        if self.kinds.by_name:
             await self.folders.open()
             self.folders.start(group)
             self.workers.start(group)
         return chores
 
     async def stop(self, grace_s: float) -> None:
-        if self.kinds.all():
+        if self.kinds.by_name:
             await self.workers.stop(grace_s)
             await self.folders.close()
         await self.telling.stop(min(grace_s, 2.0))

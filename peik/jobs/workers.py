@@ -99,7 +99,7 @@ class RunSettlement:
                 run_s=run_s,
             )
         )
-        self._tools.teller.ended(job)
+        self._tools.teller.changed(job)
 
     async def asked(self, answer: Awaitable[T]) -> T:
         """A store that hangs is one whose answer was lost. Raises StoreUnavailable."""
@@ -188,7 +188,7 @@ class Workers:
 
     def ring(self, kind: str | None = None) -> None:
         """Jobs (of a kind) were queued or ended here, or came to wait again."""
-        names = [one.name for one in self._kinds.all() if kind in (None, one.name)]
+        names = [name for name in self._kinds.by_name if kind in (None, name)]
         if names:  # else it is done elsewhere
             self._stale.update(names)
             self._bell.ring()
@@ -290,12 +290,12 @@ class Workers:
         if now >= self._look_at or (self._is_heard and now >= self._hear_at):
             self._is_heard = False
             self._hear_at = now + HEAR_S
-            self._stale.update(one.name for one in self._kinds.all())
+            self._stale.update(self._kinds.by_name)
         if self._is_in_doubt:
             await self._give_back()
         if self._may_be_cancelled and self._runs and now >= self._cancels_at:
             await self._hear_cancels()
-        for kind in self._kinds.all():
+        for kind in list(self._kinds.by_name.values()):
             if kind.name in self._stale and not self._is_stopping:
                 self._stale.discard(kind.name)
                 try:
@@ -331,7 +331,7 @@ class Workers:
     async def _next_look_s(self) -> float:
         now = self._clock.mono()
         wait_s = max(self._look_at - now, 0.0)
-        names = [kind.name for kind in self._kinds.all() if self._free(kind) > 0]
+        names = [kind.name for kind in self._kinds.by_name.values() if self._free(kind) > 0]
         due_at_ms: int | None = None
         if names:
             due_at_ms = await self._settling.asked(self._store.next_due(names))
@@ -422,7 +422,7 @@ class Workers:
                 waited_s=max(waited_ms, 0) / 1000,
             )
         )
-        self._tools.teller.began(record)
+        self._tools.teller.changed(record)
 
     # ---- keeping ----
 

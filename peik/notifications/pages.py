@@ -83,10 +83,7 @@ class NotificationPages:
 
     # ---- users ----
 
-    async def show_users(self, request: Request, visitor: Visitor) -> Response:
-        return await self._users(request, visitor)
-
-    async def _users(
+    async def show_users(
         self,
         request: Request,
         visitor: Visitor,
@@ -135,7 +132,7 @@ class NotificationPages:
         )
         drawn = None if made.url is None else svg(made.url)
         picture = None if drawn is None else Markup(drawn)  # noqa: S704  drawn by us, of squares
-        return await self._users(request, visitor, made=made, made_for=user_id, picture=picture)
+        return await self.show_users(request, visitor, made=made, made_for=user_id, picture=picture)
 
     async def unlink(self, request: Request, visitor: Visitor) -> Response:
         user_id = request.path_params["user_id"]

@@ -532,7 +532,7 @@ class SqlInbox(ABC):
 def _of_copies(made: Mapping[int, Sequence[int]], news: NodeNews) -> None:
     for bot_id, ids in made.items():
         if ids:
-            news.arrivals(bot_id)
+            news.arrivals.add(bot_id)
 
 
 _NOTES_PER_CALL_MAX = 10_000  # they are small

@@ -129,14 +129,15 @@ _ALL, _CONSUMERS, _RECORDS, _LEASES, _JOBS = 1, 2, 4, 8, 16
 class NodeNews:
     """What one commit, or several, have to say to the other nodes."""
 
-    __slots__ = ("_accepted", "_arrivals", "_chats", "_due_at_ms", "_ended", "_flags", "_lanes")
+    __slots__ = ("_accepted", "_due_at_ms", "_ended", "_flags", "arrivals", "chats", "lanes")
 
     def __init__(self) -> None:
         self._accepted: dict[int, list[tuple[int, int]]] = {}
         self._ended: dict[int, list[int] | None] = defaultdict(list)  # None: too many to name
-        self._lanes: set[int] = set()
-        self._arrivals: set[int] = set()
-        self._chats: set[int] = set()
+        # Bots. Of lanes: letters left or joined them, other than by being accepted or by the bot's own sender.
+        self.lanes: set[int] = set()
+        self.arrivals: set[int] = set()
+        self.chats: set[int] = set()
         self._flags = 0
         self._due_at_ms: int | None = None
 
@@ -144,9 +145,9 @@ class NodeNews:
         return bool(
             self._accepted
             or self._ended
-            or self._lanes
-            or self._arrivals
-            or self._chats
+            or self.lanes
+            or self.arrivals
+            or self.chats
             or self._flags
             or self._due_at_ms is not None
         )
@@ -166,16 +167,6 @@ class NodeNews:
         known = self._ended[bot_id] if named else None
         if known is not None:
             known.extend(named)
-
-    def lanes(self, bot_id: int) -> None:
-        """Letters of this bot left or joined their lanes, other than by being accepted or by its sender's own hand."""
-        self._lanes.add(bot_id)
-
-    def arrivals(self, bot_id: int) -> None:
-        self._arrivals.add(bot_id)
-
-    def chats(self, bot_id: int) -> None:
-        self._chats.add(bot_id)
 
     def consumers(self) -> None:
         self._flags |= _CONSUMERS
@@ -217,9 +208,9 @@ class NodeNews:
             node=node,
             accepted=[(bot_id, *one) for bot_id, ranges in self._accepted.items() for one in ranges],
             ended={str(bot_id): letter_ids or [] for bot_id, letter_ids in self._ended.items()},
-            lanes=sorted(self._lanes),
-            arrivals=sorted(self._arrivals),
-            chats=sorted(self._chats),
+            lanes=sorted(self.lanes),
+            arrivals=sorted(self.arrivals),
+            chats=sorted(self.chats),
             flags=self._flags,
             due_at_ms=self._due_at_ms,
         )
@@ -229,12 +220,12 @@ class NodeNews:
             self._ended[bot_id] = None
 
     def _shorten_accepted(self) -> None:
-        self._lanes |= self._accepted.keys()
+        self.lanes |= self._accepted.keys()
         self._accepted = {}
 
     def _shorten_all(self) -> None:
         self._flags |= _ALL
-        for named in (self._accepted, self._ended, self._lanes, self._arrivals, self._chats):
+        for named in (self._accepted, self._ended, self.lanes, self.arrivals, self.chats):
             named.clear()
 
     # ---- as it is heard ----
@@ -257,9 +248,9 @@ class NodeNews:
                 self.ended(int(text), letter_ids)
             else:
                 self._ended[int(text)] = None
-        self._lanes.update(said.lanes)
-        self._arrivals.update(said.arrivals)
-        self._chats.update(said.chats)
+        self.lanes.update(said.lanes)
+        self.arrivals.update(said.arrivals)
+        self.chats.update(said.chats)
         self._flags |= said.flags
         self.due(said.due_at_ms)
 
@@ -267,10 +258,10 @@ class NodeNews:
         return News(
             is_all=bool(self._flags & _ALL),
             accepted=tuple((bot_id, *one) for bot_id, ranges in self._accepted.items() for one in ranges),
-            lanes=frozenset(self._lanes),
+            lanes=frozenset(self.lanes),
             ended={bot_id: tuple(letter_ids or ()) for bot_id, letter_ids in self._ended.items()},
-            chats=frozenset(self._chats),
-            arrivals=frozenset(self._arrivals),
+            chats=frozenset(self.chats),
+            arrivals=frozenset(self.arrivals),
             is_consumers=bool(self._flags & _CONSUMERS),
             is_records=bool(self._flags & _RECORDS),
             is_leases=bool(self._flags & _LEASES),

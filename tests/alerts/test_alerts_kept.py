@@ -159,7 +159,7 @@ def test_another_process_that_does_not_look_ends_nothing(tmp_path: Path) -> None
                 await asyncio.sleep(15)
             assert (ear.kinds, other.kinds) == (["began"], [])
             assert others.ongoing() == []
-            alerts.leave(["dead-letters"])  # it died; another one looks now
+            alerts.matters.leave(["dead-letters"])  # it died; another one looks now
             others.notice([dead])
             await asyncio.sleep(5)
             assert other.kinds == []

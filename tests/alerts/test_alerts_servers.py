@@ -58,7 +58,7 @@ def test_two_nodes_tell_it_once_and_the_next_one_ends_it(place: Place) -> None:
                 return told is not None and all(
                     matter.told and matter.owed is None and matter.version
                     for alerts in (one, other)
-                    for matter in alerts._matters.known.values()
+                    for matter in alerts.matters.known.values()
                 )
 
             await until(is_told)

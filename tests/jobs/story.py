@@ -88,17 +88,11 @@ class Heard:
     def __init__(self) -> None:
         self.told: list[tuple[str, int, object]] = []
 
-    def queued(self, job: Record) -> None:
-        self.told.append(("queued", job.id, None))
-
-    def began(self, job: Record) -> None:
-        self.told.append(("began", job.id, job.run))
+    def changed(self, job: Record) -> None:
+        self.told.append(("changed", job.id, job.state))
 
     def progressed(self, job: Record, progress: float | None, text: str | None) -> None:
         self.told.append(("progressed", job.id, progress))
-
-    def ended(self, job: Record) -> None:
-        self.told.append(("ended", job.id, job.state))
 
     def of(self, job_id: int) -> list[tuple[str, object]]:
         return [(what, detail) for what, one, detail in self.told if one == job_id]

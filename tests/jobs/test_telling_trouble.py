@@ -123,11 +123,11 @@ def test_a_life_that_ends_between_a_letter_and_its_note_repeats_nothing(letters:
             await hand.queue()
             job = await hand.begin()
             async with stage.teller(cut) as first:
-                first.began(job)
+                first.changed(job)
                 await asyncio.sleep(10.0)
                 if not cut.is_over.is_set():
                     job = await hand.end(job)
-                    first.ended(job)
+                    first.changed(job)
                 await cut.is_over.wait()
             if not job.state.is_final:
                 job = await hand.end(job)
@@ -183,13 +183,13 @@ def test_two_nodes_that_tell_of_one_job_at_once_tell_it_in_one_message() -> None
             hand = Hand(stage)
             queued = await hand.queue()
             async with stage.teller() as one, stage.teller() as other:
-                one.queued(queued)
+                one.changed(queued)
                 job = await hand.begin()
-                other.began(job)
+                other.changed(job)
                 other.progressed(job, 0.3, None)
                 await asyncio.sleep(40.0)
                 assert stage.now() == "⚙️ ▰▰▰▱▱▱▱▱▱▱ 30%"
-                other.ended(await hand.end(job))
+                other.changed(await hand.end(job))
                 await asyncio.sleep(40.0)
             assert (stage.sends(), stage.now()) == (["⏳ Queued."], "✅ Done.")
 
@@ -293,7 +293,7 @@ def test_letters_that_cannot_be_accepted_now_are_handed_in_later() -> None:
             hand, away = Hand(stage), Away(stage)
             await hand.queue()
             async with stage.teller(away) as telling:
-                telling.ended(await hand.end(await hand.begin()))
+                telling.changed(await hand.end(await hand.begin()))
                 await asyncio.sleep(60.0)
                 assert 10 <= away.asked <= 14
                 away.error = None
@@ -310,11 +310,11 @@ def test_at_its_end_it_tells_what_ended_and_does_not_wait_for_ever() -> None:
             await hand.queue(chat_id=1)
             await hand.queue(chat_id=2)
             async with stage.teller() as telling:
-                telling.ended(await hand.end(await hand.begin()))
+                telling.changed(await hand.end(await hand.begin()))
                 await telling.stop(5.0)
             began = stage.clock.mono()
             async with stage.teller(away) as telling:
-                telling.ended(await hand.end(await hand.begin()))
+                telling.changed(await hand.end(await hand.begin()))
                 await telling.stop(5.0)
             assert stage.clock.mono() - began == pytest.approx(5.0)
             await stage.quiet()
@@ -330,7 +330,7 @@ def test_a_message_whose_letter_is_forgotten_is_sent_anew() -> None:
             queued = await hand.queue()
             await hand.store.note(queued.id, '{"letter":777}')
             async with stage.teller() as telling:
-                telling.began(await hand.begin())
+                telling.changed(await hand.begin())
                 await asyncio.sleep(20.0)
                 await stage.quiet()
             assert (stage.sends(), stage.now()) == (["⏳ Queued."], "⚙️ Working on it.")
@@ -348,11 +348,11 @@ def test_words_that_changed_between_two_lives_do_not_make_a_second_message() -> 
             letter = await stage.service_letters().accept(BOT, "sendMessage", params, files={}, idempotency_key=key)
             await hand.store.note(queued.id, f'{{"letter":{letter}}}')
             async with stage.teller() as telling:
-                telling.began(queued_before := await hand.begin())
+                telling.changed(queued_before := await hand.begin())
                 assert queued_before.notice_state is not None
                 await asyncio.sleep(20.0)
             async with stage.teller() as telling:
-                telling.ended(msgspec.structs.replace(await hand.end(queued_before), notice_state=None))
+                telling.changed(msgspec.structs.replace(await hand.end(queued_before), notice_state=None))
                 await asyncio.sleep(20.0)
                 await stage.quiet()
             assert (stage.sends(), stage.now()) == (["In other words."], "✅ Готово.")
@@ -367,14 +367,14 @@ def test_progress_of_a_run_that_was_given_up_is_not_told() -> None:
             await hand.queue()
             async with stage.teller() as telling:
                 first = await hand.begin()
-                telling.began(first)
+                telling.changed(first)
                 await hand.end(first, JobEnd.LOST)
                 second = await hand.begin()
-                telling.began(second)
+                telling.changed(second)
                 telling.progressed(second, 0.5, None)
                 telling.progressed(first, 0.9, "a ghost")
                 await asyncio.sleep(10.0)
-                telling.ended(await hand.end(second))
+                telling.changed(await hand.end(second))
                 await asyncio.sleep(10.0)
                 telling.progressed(second, 0.9, "a ghost")
                 await asyncio.sleep(10.0)
@@ -390,9 +390,9 @@ def test_more_tales_than_it_can_keep_in_mind_are_told_in_the_end() -> None:
             hand = Hand(stage)
             async with stage.teller(tales_max=10) as telling:
                 for chat_id in range(1, 60):
-                    telling.queued(await hand.queue(chat_id=chat_id))
+                    telling.changed(await hand.queue(chat_id=chat_id))
                 for _ in range(1, 60):
-                    telling.ended(await hand.end(await hand.begin()))
+                    telling.changed(await hand.end(await hand.begin()))
                 await asyncio.sleep(60.0)
                 await stage.quiet()
             assert {stage.now(chat_id) for chat_id in range(1, 60)} == {"✅ Done."}

@@ -27,7 +27,7 @@ def test_a_job_is_done_and_its_result_kept() -> None:
         job = await stage.ended(await stage.queue(params={"url": "a"}, user="7", metadata={"of": "me"}))
         assert (job.state, job.attempts_made, job.bytes_used) == (State.COMPLETED, 1, 1000)
         assert job.result == '{"url":"a","user":"7","attempt":1,"of":"me"}'
-        assert [what for what, _ in stage.heard.of(job.id)] == ["began", "ended"]
+        assert [state for _, state in stage.heard.of(job.id)] == [State.ACTIVE, State.COMPLETED]
         assert [type(event) for event in stage.told if isinstance(event, (JobBegan, JobRan))] == [JobBegan, JobRan]
 
     play(story)

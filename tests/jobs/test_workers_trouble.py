@@ -143,7 +143,9 @@ def test_cancel_in_every_state() -> None:
         jobs = [await stage.ended(job_id) for job_id in (active, waiting, delayed)]
         assert stage.clock.mono() - before < 1, "one that runs here ends at once"
         assert [(job.state, job.failed_reason) for job in jobs] == [(State.CANCELLED, "Enough.")] * 3
-        assert [stage.heard.of(job_id)[-1] for job_id in (active, waiting, delayed)] == [("ended", State.CANCELLED)] * 3
+        assert [stage.heard.of(job_id)[-1] for job_id in (active, waiting, delayed)] == [
+            ("changed", State.CANCELLED)
+        ] * 3
         with pytest.raises(Conflict):
             await service.cancel(active)
         again = await service.retry(active)

@@ -21,9 +21,9 @@ def test_what_is_told_is_heard_as_it_was() -> None:
     telling.accepted(7, 200, 201)
     telling.accepted(8, 14, 14)
     telling.ended(7, [3, 4])
-    telling.lanes(9)
-    telling.chats(8)
-    telling.arrivals(7)
+    telling.lanes.add(9)
+    telling.chats.add(8)
+    telling.arrivals.add(7)
     telling.consumers()
     telling.records()
     telling.leases()
@@ -67,7 +67,7 @@ def test_several_lines_are_merged_as_if_they_had_been_told_at_once() -> None:
     for telling in (two, both):
         telling.accepted(7, 3, 4)
         telling.ended(7, [6])
-        telling.lanes(8)
+        telling.lanes.add(8)
     one.add(two)
     assert (
         heard(one.line("a"))
@@ -85,7 +85,7 @@ def test_too_many_to_name_are_told_without_their_names() -> None:
         telling.accepted(9, 99 * number, 99 * number)
     assert heard(telling.line("a")) == News(lanes=frozenset({8, 9}), ended={7: ()})
     for bot_id in range(10**9, 10**9 + 2000):
-        telling.lanes(bot_id)
+        telling.lanes.add(bot_id)
     telling.due(6)
     assert heard(telling.line("a")) == News(is_all=True, due_at_ms=6)
 

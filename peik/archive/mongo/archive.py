@@ -106,9 +106,9 @@ class Copying:
         plain = [one for one in records if not (isinstance(one, ReaderPlace) and is_end(one))]
         if plain:
             replacing = [_replacing(kind, record) for record in plain]
-            await self._server.collection(COLLECTIONS[kind][0]).bulk_write(replacing, ordered=False)
+            await self._server.database[COLLECTIONS[kind][0]].bulk_write(replacing, ordered=False)
         await self._feed.put_lasts(ends)
-        copying = self._server.collection("copying")
+        copying = self._server.database["copying"]
         await copying.replace_one({"_id": 1}, {"progress": progress}, upsert=True)
 
     async def progress(self) -> str | None:
@@ -159,7 +159,7 @@ class MongoArchive:
             self._server.connect()
             async with self._server.asked():
                 for name, indexes in INDEXES.items():
-                    await self._server.collection(name).create_indexes(indexes)
+                    await self._server.database[name].create_indexes(indexes)
         except (errors.ConfigurationError, errors.InvalidURI, ValueError) as error:
             raise StartError(f"PEIK_ARCHIVE is not an address of a MongoDB server: {error}.") from error
         except StoreUnavailable as error:
@@ -183,7 +183,7 @@ class MongoArchive:
         stored = msgspec.structs.replace(session, version=1)
         async with self._server.asked():
             try:
-                await self._server.collection("telegram_sessions").insert_one(_session_document(stored))
+                await self._server.database["telegram_sessions"].insert_one(_session_document(stored))
             except errors.DuplicateKeyError as error:
                 raise (taken_phone(stored) if _is_phone(error) else taken_id(stored)) from error
         return stored
@@ -213,7 +213,7 @@ class MongoArchive:
 
     async def save_session(self, session: Session) -> Session:
         stored = msgspec.structs.replace(session, version=session.version + 1)
-        sessions = self._server.collection("telegram_sessions")
+        sessions = self._server.database["telegram_sessions"]
         async with self._server.asked():
             try:
                 asked = {"session_id": session.session_id, "version": session.version}
@@ -227,8 +227,8 @@ class MongoArchive:
 
     async def remove_session(self, session_id: str) -> bool:
         async with self._server.asked():
-            await self._server.collection("updates_states").delete_one({"_id": session_id})
-            removed = await self._server.collection("telegram_sessions").delete_one({"session_id": session_id})
+            await self._server.database["updates_states"].delete_one({"_id": session_id})
+            removed = await self._server.database["telegram_sessions"].delete_one({"session_id": session_id})
         return removed.deleted_count > 0
 
     async def remove_old_sessions(self, *, before_ms: int, states: frozenset[SessionState]) -> list[str]:
@@ -241,19 +241,19 @@ class MongoArchive:
                 {"$or": [{"is_active": False}, {"state": {"$in": sorted(str(state) for state in states)}}]},
             ],
         }
-        sessions, removed = self._server.collection("telegram_sessions"), []
+        sessions, removed = self._server.database["telegram_sessions"], []
         async with self._server.asked():
             for found in await sessions.find(asked).to_list():
                 # Only as it was found: somebody may use it again right now.
                 ended = await sessions.delete_one({"session_id": found["session_id"], "version": found["version"]})
                 if ended.deleted_count:
-                    await self._server.collection("updates_states").delete_one({"_id": found["session_id"]})
+                    await self._server.database["updates_states"].delete_one({"_id": found["session_id"]})
                     removed.append(str(found["session_id"]))
         return sorted(removed)
 
     async def save_updates_state(self, session_id: str, state: bytes) -> None:
         async with self._server.asked():
-            states = self._server.collection("updates_states")
+            states = self._server.database["updates_states"]
             await states.replace_one({"_id": session_id}, {"session_id": session_id, "state": state}, upsert=True)
 
     async def updates_state(self, session_id: str) -> bytes | None:
@@ -352,7 +352,7 @@ class MongoArchive:
     async def save_chat_state(self, state: ChatState) -> None:
         async with self._server.asked():
             key = {"session_id": state.session_id, "chat_id": state.chat_id}
-            await self._server.collection("chat_states").replace_one(key, document_of(state), upsert=True)
+            await self._server.database["chat_states"].replace_one(key, document_of(state), upsert=True)
 
     # ---- upkeep ----
 

@@ -59,12 +59,8 @@ class MongoServer:
             name, codec_options=_DATES, read_preference=ReadPreference.PRIMARY, write_concern=_DURABLE
         )
 
-    def collection(self, name: str) -> AsyncCollection[Document]:
-        """To write, and to read what is about to be written."""
-        return self.database.get_collection(name)
-
     def settled(self, name: str) -> AsyncCollection[Document]:
-        """To read what cannot be undone any more."""
+        """To read what cannot be undone any more. The collections of `database` are for writes and what belongs to them."""
         return self.database.get_collection(name, read_concern=ReadConcern("majority"))
 
     async def close(self) -> None:

@@ -63,9 +63,9 @@ _CHATS_AT_ONCE = 100
 class Messages:
     def __init__(self, server: MongoServer) -> None:
         self._server = server
-        self._all = server.collection("messages")
-        self._versions = server.collection("message_versions")
-        self._events = server.collection("events")
+        self._all = server.database["messages"]
+        self._versions = server.database["message_versions"]
+        self._events = server.database["events"]
 
     # ---- keeping ----
 
@@ -113,7 +113,7 @@ class Messages:
         if not documents:
             return set()
         try:
-            await self._server.collection(collection).insert_many(documents, ordered=False)
+            await self._server.database[collection].insert_many(documents, ordered=False)
         except errors.BulkWriteError as error:
             return duplicates(error)
         return set()
@@ -228,7 +228,7 @@ class Messages:
             "messages": (self._all, wrote),
             "versions": (self._versions, wrote),
             "events": (self._events, of_person(user_id)),
-            "chat_states": (self._server.collection("chat_states"), {"chat_id": user_id}),
+            "chat_states": (self._server.database["chat_states"], {"chat_id": user_id}),
         }
 
 
@@ -276,9 +276,9 @@ _EMPTIED = {"_id": "$_id", "session_id": "$session_id", "number": "$number", "em
 class MongoFeed:
     def __init__(self, server: MongoServer) -> None:
         self._server = server
-        self._lines = server.collection("feed")
+        self._lines = server.database["feed"]
         self._settled = server.settled("feed")
-        self._places = server.collection("reader_places")
+        self._places = server.database["reader_places"]
         self._settled_places = server.settled("reader_places")
 
     # ---- telling ----
@@ -464,7 +464,7 @@ async def _outermost(lines: AsyncCollection[Document], which: Document, *, direc
 
 class Logs:
     def __init__(self, server: MongoServer) -> None:
-        self._lines = server.collection("logs")
+        self._lines = server.database["logs"]
         self._settled = server.settled("logs")
 
     async def keep(self, lines: Sequence[LogLine]) -> None:

@@ -33,7 +33,7 @@ async def cancel(batch: PostgresBatch, letter_id: int, at_ms: int) -> Stub:
     phase = await batch.session.number(_LETTERS["phase_of"], letter=letter_id)
     await batch.session.run(_SQL["cancel"], letter=letter_id, at=at_ms)
     batch.count(view.bot_id, phase, PHASE_OF[State.CANCELLED])
-    batch.telling.lanes(view.bot_id)
+    batch.telling.lanes.add(view.bot_id)
     batch.telling.ended(view.bot_id, [letter_id])
     await batch.free_blobs([letter_id])
     await batch.release([letter_id])
@@ -101,7 +101,7 @@ async def _revive(batch: PostgresBatch, dead: Sequence[tuple[int, int]], at_ms: 
     numbered = await number_anew(batch, per_bot)
     for bot_id, letter_ids in per_bot.items():
         batch.count(bot_id, PHASE_OF[State.FAILED], PHASE_IN_LANE, len(letter_ids))
-        batch.telling.lanes(bot_id)
+        batch.telling.lanes.add(bot_id)
     line = _line(at_ms, Move.RETRY, "sent again by hand")
     await batch.session.run(_SQL["revive"], letters=list(numbered), numbers=list(numbered.values()), line=line)
     return await reads.letters_by_id(batch.session, list(numbered))
@@ -166,7 +166,7 @@ async def cancel_many(batch: PostgresBatch, letter_ids: Sequence[int], at_ms: in
     for (bot_id, phase), letters in Counter((row[1], row[2]) for row in rows).items():
         batch.count(bot_id, phase, PHASE_OF[State.CANCELLED], letters)
     for bot_id in sorted({row[1] for row in rows}):
-        batch.telling.lanes(bot_id)
+        batch.telling.lanes.add(bot_id)
         batch.telling.ended(bot_id, [row[0] for row in rows if row[1] == bot_id])
     await batch.free_blobs(ended)
     await batch.release(ended)
@@ -194,7 +194,7 @@ async def change(
         line=line_of(rank=rank, due_at_ms=due_at_ms, at_ms=at_ms),
     )
     batch.count(view.bot_id, phase, plan.phase)
-    batch.telling.lanes(view.bot_id)
+    batch.telling.lanes.add(view.bot_id)
     batch.telling.due(due_at_ms or None)
     came = (await reads.letters_by_id(batch.session, [letter_id]))[0] if plan.joins else None
     return changed(view, plan, phase=phase, came=came)
@@ -226,7 +226,7 @@ async def join_due(batch: PostgresBatch, at_ms: int, limit: int) -> tuple[list[L
         await batch.session.run(_LETTERS_SQL["join"], letters=list(numbered), numbers=list(numbered.values()))
         joined = await reads.letters_by_id(batch.session, list(numbered))
         for bot_id in per_bot:
-            batch.telling.lanes(bot_id)
+            batch.telling.lanes.add(bot_id)
     return joined, await batch.session.number(_LETTERS_SQL["next_due"]) or None
 
 
@@ -240,7 +240,7 @@ async def expire(batch: PostgresBatch, at_ms: int, limit: int) -> tuple[list[Let
         await batch.end_untried([(letter_id, PHASE_OF[State.FAILED], at_ms, EXPIRED, line) for letter_id in ids])
         views = await reads.views(batch.session, ids, at_ms)
         for bot_id in {row["bot_id"] for row in late}:
-            batch.telling.lanes(bot_id)
+            batch.telling.lanes.add(bot_id)
     return views, await batch.session.number(_LETTERS_SQL["next_expiry"]) or None
 
 
@@ -316,8 +316,8 @@ async def remove(batch: PostgresBatch, bot_id: int) -> None:
 async def readdress(batch: PostgresBatch, bot_id: int, old: Chat, new: int) -> None:
     for name in ("keep_alias", "flatten_aliases", "readdress"):
         await batch.session.run(_LETTERS_SQL[name], bot=bot_id, old=queries.encode(old), new=new)
-    batch.telling.chats(bot_id)
-    batch.telling.lanes(bot_id)
+    batch.telling.chats.add(bot_id)
+    batch.telling.lanes.add(bot_id)
 
 
 async def shut_chat(batch: PostgresBatch, bot_id: int, chat: Chat, reason: str | None, *, at_ms: int) -> None:
@@ -326,7 +326,7 @@ async def shut_chat(batch: PostgresBatch, bot_id: int, chat: Chat, reason: str |
     await batch.session.run(
         _LETTERS_SQL["shut_chat"], bot=bot_id, chat=queries.encode(chat), reason=queries.clean(reason), at=shut_at
     )
-    batch.telling.chats(bot_id)
+    batch.telling.chats.add(bot_id)
 
 
 async def hold(batch: PostgresBatch, bot_id: int, chat: Chat | None, until_ms: int) -> None:
@@ -335,4 +335,4 @@ async def hold(batch: PostgresBatch, bot_id: int, chat: Chat | None, until_ms: i
         await batch.session.run(_LETTERS_SQL["hold_bot"], bot=bot_id, until=until_ms)
     else:
         await batch.session.run(_LETTERS_SQL["hold_chat"], bot=bot_id, chat=queries.encode(chat), until=until_ms)
-    batch.telling.chats(bot_id)
+    batch.telling.chats.add(bot_id)

@@ -329,7 +329,7 @@ class PostgresBatch:
         for stub in await supersede(self.session, self._slots):
             self.count(stub.bot_id, PHASE_IN_LANE, PHASE_APART)
             self.superseded.append(stub)
-            self.telling.lanes(stub.bot_id)
+            self.telling.lanes.add(stub.bot_id)
         if self._keys:
             rows = [
                 (bot_id, key, slot.draft.digest, slot.letter_id, slot.at_ms + IDEMPOTENCY_MS)
@@ -432,7 +432,7 @@ class PostgresBatch:
         """Letters that stood apart for these join their lanes at their old places."""
         for bot_id, letter_id, chat, thread in await self.session.returned(_SQL[query], ended=ended):
             self.count(bot_id, PHASE_APART, PHASE_IN_LANE)
-            self.telling.lanes(bot_id)
+            self.telling.lanes.add(bot_id)
             self.joined.append(Stub(letter_id=letter_id, bot_id=bot_id, lane=(queries.decode(chat), thread)))
 
     async def free_blobs(self, letter_ids: Sequence[int]) -> None:

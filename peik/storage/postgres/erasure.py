@@ -75,7 +75,7 @@ class PostgresForgetting(SqlForgetting):
         async def work(batch: PostgresBatch) -> tuple[int, int]:
             known = await batch.session.run(_SQL["drop_chats"], **bound)
             if known:
-                batch.telling.chats(bot_id)
+                batch.telling.chats.add(bot_id)
             return known, await batch.session.run(_SQL["drop_handled"], **bound)
 
         contacts = await self._documents.run(lambda one: one.run(_SQL["drop_contacts"], **bound), bots=[bot_id])

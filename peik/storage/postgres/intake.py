@@ -71,7 +71,7 @@ class PostgresIntake:
             await self._session.run(_SQL["take_in"], *zip(*map(_encoded, rows), strict=True))
             for standing in standings.values():
                 if any(call.taken.stored for call in standing.calls):
-                    self._telling.arrivals(standing.bot_id)
+                    self._telling.arrivals.add(standing.bot_id)
         states = [state_of(one) for one in standings.values()]
         await self._session.run(_SQL["taken_in"], *zip(*states, strict=True))
         for standing in standings.values():

@@ -144,7 +144,7 @@ class Commits:
             for one in effects.followed:
                 telling.ended(one.bot_id, [one.letter_id])
             for stub in (*effects.superseded, *effects.joined):
-                telling.lanes(stub.bot_id)
+                telling.lanes.add(stub.bot_id)
             news(telling)
 
         self._bell.tell(say)

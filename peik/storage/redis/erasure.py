@@ -124,7 +124,7 @@ class RedisForgetting:
         handled = await self._handled(bot_id, chat_id)
 
         def news(telling: NodeNews, _: object) -> None:
-            telling.chats(bot_id)
+            telling.chats.add(bot_id)
 
         contacts = await self._contacts.forget(bot_id, name_of(chat_id))
         known, notes = await self._commits.write("forget_chat", str(bot_id), _keys(chat_id), handled, news=news)

@@ -93,7 +93,7 @@ class RedisInbox:
 
         def news(telling: NodeNews, done: CommitDone) -> None:
             if done.value[0]:
-                telling.arrivals(bot_id)
+                telling.arrivals.add(bot_id)
 
         return await self._submit(build, read, weight=len(updates) + 1, news=news)
 
@@ -193,7 +193,7 @@ class RedisInbox:
 
         def news(telling: NodeNews, here: int) -> None:
             if here:
-                telling.arrivals(bot_id)  # they are over now for whoever was about to hand them on
+                telling.arrivals.add(bot_id)  # they are over now for whoever was about to hand them on
 
         here: int = await self._write("note_handled", str(bot_id), noted, at_ms, news=news)
         return here
@@ -227,7 +227,7 @@ class RedisInbox:
             return 0, None
         ids = [str(one.id) for one in found]
         made = await self._write(
-            "replay", str(consumer_id), ids, at_ms, news=lambda telling, _: telling.arrivals(bot_id)
+            "replay", str(consumer_id), ids, at_ms, news=lambda telling, _: telling.arrivals.add(bot_id)
         )
         return len(made), found[-1].id if len(found) == limit else None
 
@@ -317,7 +317,7 @@ def _of_consumers(telling: NodeNews, _: object) -> None:
 
 
 def _of_arrivals(telling: NodeNews, _: object, *, bot_id: int) -> None:
-    telling.arrivals(bot_id)
+    telling.arrivals.add(bot_id)
 
 
 def _of_nothing(telling: NodeNews, _: object) -> None:

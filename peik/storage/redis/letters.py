@@ -113,7 +113,7 @@ def tell_due(telling: NodeNews, drafts: Sequence[Draft], accepted: Sequence[Acce
 
 def tell_joined(telling: NodeNews, rows: Sequence[Any]) -> None:
     for row in rows:
-        telling.lanes(letter_numbered(row).bot_id)
+        telling.lanes.add(letter_numbered(row).bot_id)
 
 
 # ---- the sender's ----

@@ -230,9 +230,9 @@ class RedisStore(OpenRedis):
 
     async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
         def news(telling: NodeNews, moved: int) -> None:
-            telling.chats(bot_id)
+            telling.chats.add(bot_id)
             if moved:
-                telling.lanes(bot_id)
+                telling.lanes.add(bot_id)
 
         # One call moves so many; the rest of a very long lane follows at once.
         moved = _MOVED_AT_ONCE
@@ -266,7 +266,7 @@ class RedisStore(OpenRedis):
         def news(telling: NodeNews, answer: Any) -> None:
             for view in outbox.ended_views(answer[0], at_ms):
                 telling.ended(view.bot_id, [view.id])
-                telling.lanes(view.bot_id)
+                telling.lanes.add(view.bot_id)
 
         ended, next_at = await self._write("expire", at_ms, limit, EXPIRED, line, tell=tell, news=news)
         return outbox.ended_views(ended, at_ms), next_at or None
@@ -306,7 +306,7 @@ class RedisStore(OpenRedis):
         def news(telling: NodeNews, rows: Any) -> None:
             for view in outbox.ended_views(rows, at_ms):
                 telling.ended(view.bot_id, [view.id])
-                telling.lanes(view.bot_id)
+                telling.lanes.add(view.bot_id)
 
         return outbox.ended_views(await self._write("cancel_many", ids, at_ms, tell=tell, news=news), at_ms)
 
@@ -316,7 +316,7 @@ class RedisStore(OpenRedis):
         about = (str(letter_id), False if due_at_ms is None else due_at_ms, at_ms, line)
 
         def news(telling: NodeNews, answer: Any) -> None:
-            telling.lanes(stub_of(answer[1]).bot_id)
+            telling.lanes.add(stub_of(answer[1]).bot_id)
             telling.due(due_at_ms or None)
 
         def tell(answer: Any) -> None:
@@ -329,7 +329,7 @@ class RedisStore(OpenRedis):
         def news(telling: NodeNews, row: Any) -> None:
             bot_id = stub_of(row).bot_id
             telling.ended(bot_id, [letter_id])
-            telling.lanes(bot_id)
+            telling.lanes.add(bot_id)
 
         self._commits.withdraw([stub_of(await self._write("cancel", str(letter_id), at_ms, news=news))])
 
@@ -345,7 +345,7 @@ class RedisStore(OpenRedis):
             if arrived:
                 telling.ended(bot_id, [letter_id])
             else:
-                telling.lanes(bot_id)
+                telling.lanes.add(bot_id)
 
         _, rows = await self._write("resolve", str(letter_id), at_ms, arrived, line, news=news)
         self._commits.offer([letter_numbered(row) for row in rows])
@@ -469,4 +469,4 @@ def _of_records(telling: NodeNews, _: object) -> None:
 
 
 def _of_chats(bot_id: int, telling: NodeNews, _: object) -> None:
-    telling.chats(bot_id)
+    telling.chats.add(bot_id)

@@ -70,7 +70,7 @@ async def test_a_single_server_without_a_replica_set_will_do(tmp_path: Path) -> 
 async def test_what_the_address_asks_of_writes_does_not_weaken_them() -> None:
     archive = MongoArchive(shared().url.format(database="weak") + "&w=0&journal=false&readPreference=secondary")
     await archive.open()
-    concern = archive._server.collection("messages").write_concern.document
+    concern = archive._server.database["messages"].write_concern.document
     assert concern == {"w": "majority", "j": True}
     await archive.add_session(session())
     assert await archive.session("s1") is not None

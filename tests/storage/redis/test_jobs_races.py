@@ -286,7 +286,7 @@ END = -1  # a bot that nobody has: when it is named, all before it has been hear
 
 async def heard(speaker: RedisStore, hearer: RedisStore) -> bool:
     """Whether jobs were in the news until now."""
-    speaker._bell.tell(lambda telling: telling.lanes(END))
+    speaker._bell.tell(lambda telling: telling.lanes.add(END))
     were_jobs = False
     while True:
         news = await hearer.nodes.news()

@@ -19,7 +19,7 @@ END = -1  # a bot that nobody has: when it is named, all before it has been hear
 
 async def all_heard(speaker: RedisStore, hearer: RedisStore) -> News:
     """Everything that was said until now. The channel keeps the order, so that the end is heard last."""
-    speaker._bell.tell(lambda telling: telling.lanes(END))
+    speaker._bell.tell(lambda telling: telling.lanes.add(END))
     heard = NodeNews()
     while True:
         news = await hearer.nodes.news()
@@ -92,7 +92,7 @@ async def test_many_commits_while_nobody_asks_are_remembered_as_one_word(place: 
     async with place.open() as one, place.open(is_owner=False) as two:
         await all_heard(one, two)
         line = NodeNews()
-        line.lanes(BOT)
+        line.lanes.add(BOT)
         for _ in range(2500):
             two._bell._note(line.line("another").encode())
         assert (await two.nodes.news()).is_all
