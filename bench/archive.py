@@ -31,8 +31,7 @@ from peik.archive.mongo.documents import INDEXES, message_document
 from peik.archive.postgres.archive import PostgresArchive
 from peik.archive.rules import words
 from peik.archive.sql import MESSAGE, load
-from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive.sqlite.database import connect, migrate
+from peik.archive.sqlite.archive import SqliteArchive, connect, migrate
 from peik.archive.store import Archive, Direction, Message, MessageFilter, Session
 from tests.archive.mongo_server import MongoServer
 from tests.storage.redis_server import RedisServer

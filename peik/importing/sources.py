@@ -1,16 +1,20 @@
 """Where a bot kept its things before: a SQLite file, CSV, lines of JSON, PostgreSQL. Only ever read, a page at a time."""
 
+import asyncio
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+import urllib.parse
+from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import apsw
 import msgspec
 
 from peik.errors import BadInput, Unavailable
+from peik.importing.rows import LETTER_COLUMNS, snake
 
 PAGE = 1000
+CONNECT_S = 15.0
 BUSY_MS = 10_000  # a bot that still writes to its file lets us in between two commits
 _SQLITE = b"SQLite format 3\x00"
 _Stored = None | int | float | str | bytes  # what SQLite has in a cell
@@ -40,12 +44,6 @@ class ImportSource(Protocol):
 def source_of(named: str) -> ImportSource:
     """Raises BadInput if it is nothing that can be read, Unavailable if it cannot be read now."""
     if named.startswith(("postgresql://", "postgres://")):
-        try:
-            from peik.importing.postgres import PostgresSource
-        except ImportError:
-            raise BadInput(
-                code="no_extra", detail="PostgreSQL needs a package more: pip install 'peik[postgres]'."
-            ) from None
         return PostgresSource(named)
     path = Path(named)
     try:
@@ -233,3 +231,90 @@ def _uri(path: Path) -> str:
 
 def _quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
+
+
+_COLUMNS_SQL = """
+SELECT table_name, column_name
+FROM information_schema.columns JOIN information_schema.tables USING (table_catalog, table_schema, table_name)
+WHERE table_schema = current_schema() AND table_type = 'BASE TABLE' ORDER BY table_name, ordinal_position
+"""
+_KEY_SQL = """
+SELECT a.attname, format_type(a.atttypid, NULL) IN ('integer', 'bigint', 'smallint')
+FROM pg_index AS i JOIN pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+WHERE i.indisprimary AND i.indrelid = $1::text::regclass
+"""
+
+
+class PostgresSource:
+    """One read-only transaction that sees one moment, read through a cursor."""
+
+    def __init__(self, url: str) -> None:
+        """Raises Unavailable if it cannot be reached, and BadInput without asyncpg, which is an extra."""
+        try:
+            import asyncpg  # type: ignore[import-untyped,unused-ignore]
+        except ImportError:
+            raise BadInput(
+                code="no_extra", detail="PostgreSQL needs a package more: pip install 'peik[postgres]'."
+            ) from None
+        self._faults = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
+        self.name = urllib.parse.urlsplit(url).path.strip("/") or "postgres"
+        self._runner = asyncio.Runner()
+        try:
+            self._connection: Any = self._run(_read_only(asyncpg.connect(url, timeout=CONNECT_S)))
+        except BaseException:
+            self._runner.close()
+            raise
+        try:
+            refuse_own(self)
+        except BaseException:
+            self.close()
+            raise
+
+    def tables(self) -> dict[str, Sequence[str]]:
+        found: dict[str, list[str]] = {}
+        for table, column in self._run(self._connection.fetch(_COLUMNS_SQL)):
+            found.setdefault(table, []).append(column)
+        return dict(found)
+
+    def rows(self, table: str) -> Iterator[SourceRow]:
+        columns = self.tables()[table]
+        key = self._run(self._connection.fetch(_KEY_SQL, _quoted(table)))
+        is_place = len(key) == 1 and bool(key[0][1])
+        # Without a key of whole numbers, the time when they were written; else as they lie there.
+        written = LETTER_COLUMNS["created_at"]
+        orders = [_quoted(column) for name in written for column in columns if snake(column) == name]
+        counted = f"row_number() OVER (ORDER BY {', '.join([*orders[:1], 'ctid'])})"
+        place = f"{_quoted(key[0][0])}::bigint" if is_place else counted
+        wanted = ", ".join(f"{_quoted(column)}::text" for column in columns)
+        query = f"SELECT {place}, {wanted} FROM {_quoted(table)} ORDER BY 1"  # noqa: S608  names are quoted
+        pages = self._pages(query)
+        while page := self._run(anext(pages, [])):
+            for number, *values in page:
+                yield SourceRow(number, dict(zip(columns, values, strict=True)))
+
+    async def _pages(self, query: str) -> AsyncIterator[list[Any]]:
+        cursor = await self._connection.cursor(query)
+        while page := await cursor.fetch(PAGE):
+            yield page
+
+    def _run(self, work: Any) -> Any:
+        async def awaited() -> Any:
+            return await work
+
+        try:
+            return self._runner.run(awaited())
+        except self._faults as error:
+            words = str(error) or type(error).__name__
+            raise Unavailable(code="bad_source", detail=f"The database cannot be read: {words}.") from None
+
+    def close(self) -> None:
+        try:
+            self._run(self._connection.close())
+        finally:
+            self._runner.close()
+
+
+async def _read_only(connecting: Awaitable[Any]) -> Any:
+    connection = await connecting
+    await connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+    return connection

@@ -17,13 +17,12 @@ from peik.core.nodes import CHORES
 from peik.core.token import Token
 from peik.errors import NotFound, Problem, StartError
 from peik.gateway.guests import Guests
-from peik.outbox.courier import Courier
+from peik.outbox.courier import Courier, Timekeeper
 from peik.outbox.hooks import Hooks
 from peik.outbox.leases import Lease, Leases
 from peik.outbox.sender import Sender, SenderTerms
 from peik.outbox.service import Defaults, OutboxService
 from peik.outbox.store import BotRecord, Poster, Retention
-from peik.outbox.timekeeper import Timekeeper
 from peik.settings.config import Config
 from peik.settings.values import RouteKind
 from peik.telegram.port import Carrier

@@ -7,8 +7,7 @@ from typing import Any
 
 import apsw
 
-from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive.sqlite.database import connect, migrate, translate
+from peik.archive.sqlite.archive import SqliteArchive, connect, migrate, translate
 from peik.errors import StoreUnavailable
 
 

@@ -9,8 +9,7 @@ import apsw
 import pytest
 
 from peik.archive.sql import migrations
-from peik.archive.sqlite.archive import SqliteArchive
-from peik.archive.sqlite.database import APPLICATION_ID, PACKAGE
+from peik.archive.sqlite.archive import APPLICATION_ID, PACKAGE, SqliteArchive
 from peik.archive.store import Fed, MessageFilter
 from peik.errors import StartError, StoreUnavailable
 from tests.archive.places import SqlitePlace, opened

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from peik.accounts import stream
-from peik.client.wire import StreamedAnswer, StreamFrame, frames, id_of, places_of
+from peik.client.remote import StreamedAnswer, StreamFrame, frames, id_of, places_of
 from peik.errors import Unavailable
 from peik.telegram.http import GarbledAnswer
 from peik.web import responses
@@ -56,7 +56,7 @@ def test_frames_are_the_same_however_the_bytes_are_cut() -> None:
 
 
 def test_what_never_ends_is_no_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("peik.client.wire.FRAME_BYTES_MAX", 1000)
+    monkeypatch.setattr("peik.client.remote.FRAME_BYTES_MAX", 1000)
     with pytest.raises(Unavailable):
         read([b"x" * 600, b"x" * 600])
     with pytest.raises(Unavailable):

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from peik.monitoring.checks_launch import _load_figure
+from peik.monitoring.checks import _load_figure
 from peik.monitoring.doctor import (
     SUFFIX,
     Grade,

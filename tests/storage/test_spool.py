@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from peik.archive.sqlite.database import connect
+from peik.archive.sqlite.archive import connect
 from peik.backups.container import put_file
 from peik.errors import NotFound, StoreUnavailable, TooLarge
 from peik.storage.moving.ends import FolderFiles

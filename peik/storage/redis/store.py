@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from peik.admin.model import Key
+from peik.admin.model import Key, Scope
 from peik.clock import Clock
 from peik.core.letter import Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import EXPIRED, Move, Settlement, Try
@@ -40,9 +40,9 @@ from peik.storage import rules
 from peik.storage.executor import Finished
 from peik.storage.moving import ends
 from peik.storage.news import LANE_COUNTED_MAX, NodeNews, node_name
-from peik.storage.redis import keys, search
 from peik.storage.redis import letters as outbox
 from peik.storage.redis import letters as remembering
+from peik.storage.redis import search
 from peik.storage.redis.client import RedisClient
 from peik.storage.redis.commits import Commits, DocumentWay, RedisNews
 from peik.storage.redis.documents import RedisContacts, RedisDocuments
@@ -50,13 +50,14 @@ from peik.storage.redis.erasure import RedisForgetting, RedisSealed
 from peik.storage.redis.inbox import RedisInbox
 from peik.storage.redis.jobs import RedisJobs
 from peik.storage.redis.nodes import RedisFiles, RedisNodes
-from peik.storage.redis.records import chat_key, lane_key, letter_numbered, stub_of
+from peik.storage.redis.records import STATE_OF_PHASE, chat_key, encode, lane_key, letter_numbered, stub_of
 from peik.storage.redis.writer import CommitDone, RedisWriter
 from peik.storage.rules import line_of
 
 # A Redis store from open to close: its connections, its writer and its bell. Nothing here knows letters.
 
 
+KEYS_MAX = 1000  # they are all kept in memory, and read whole when one changes
 LEASE_S = 10.0  # a dead node's bots wait so long; a living one may be out of reach for so long
 
 
@@ -430,14 +431,16 @@ class RedisStore(OpenRedis):
     # ---- keys and webhooks: see `KeyStore` and `HookStore` ----
 
     async def keys(self) -> tuple[int, list[Key]]:
-        return await keys.read(self._client)
+        ((number, rows),) = await self._client.read(["keys"])
+        return int(number or 0), sorted((_key(*row) for row in rows), key=lambda key: key.id)
 
     async def keys_generation(self) -> int:
-        return await keys.generation(self._client)
+        found: bytes | None = await self._client.ask(self._client.redis.get(self._client.prefix + "keys_generation"))
+        return int(found or 0)
 
     async def add_key(self, key: Key, *, webhook_secret: str | None) -> Key:
-        record = keys.record_of(key, self.seals.maybe_seal(webhook_secret, place=place_of_key(key.digest)))
-        key_id: int = await self._write("add_key", keys.KEYS_MAX, record=record, news=_of_records)
+        record = _record_of(key, self.seals.maybe_seal(webhook_secret, place=place_of_key(key.digest)))
+        key_id: int = await self._write("add_key", KEYS_MAX, record=record, news=_of_records)
         return msgspec.structs.replace(key, id=key_id)
 
     async def revoke_key(self, key_id: int, *, at_ms: int) -> bool:
@@ -452,12 +455,19 @@ class RedisStore(OpenRedis):
         return self.seals.open(kept.decode(), place=place)
 
     async def hooks_due(self, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue:
-        return await keys.hooks_due(self._client, self.seals, at_ms=at_ms, after=after, endpoints=endpoints, each=each)
+        ((rows, last, next_at),) = await self._client.read(["hooks_due", at_ms, after, endpoints, each])
+        return HooksDue(
+            hooks=[_hook(self.seals, *row) for row in rows],
+            last=None if last is None else last.decode(),
+            next_at_ms=None if next_at is None else int(next_at),
+        )
 
     async def hook_content(self, hook: Hook) -> HookContent:
-        body = await keys.hook_body(self._client, hook)
+        body: bytes | None = await self._client.ask(
+            self._client.redis.hget(self._client.prefix + "hook_bodies", str(hook.id))
+        )
         letter = None if body is not None else await self.letter(hook.letter_id)
-        return HookContent(body=body, letter=letter)
+        return HookContent(body=None if body is None else body.decode(), letter=letter)
 
     async def settle_hooks(self, over: Sequence[int], deferred: Sequence[HookDeferred]) -> None:
         rows = [[str(one.hook_id), one.due_at_ms, one.tries, one.body] for one in deferred]
@@ -470,3 +480,83 @@ def _of_records(telling: NodeNews, _: object) -> None:
 
 def _of_chats(bot_id: int, telling: NodeNews, _: object) -> None:
     telling.chats.add(bot_id)
+
+
+# Keys of the API and webhooks that wait to be told, read as values.
+
+
+class _KeyRecord(msgspec.Struct, frozen=True):
+    digest: str  # in hexadecimal
+    name: str
+    scopes: tuple[Scope, ...]
+    bot_ids: frozenset[int] | None
+    created_at_ms: int
+    expires_at_ms: int | None
+    webhook_url: str | None
+    webhook_secret: str | None
+
+
+_decode_key = msgspec.msgpack.Decoder(_KeyRecord).decode
+
+
+def _record_of(key: Key, webhook_secret: str | None) -> bytes:
+    return encode(
+        _KeyRecord(
+            digest=key.digest.hex(),
+            name=key.name,
+            scopes=key.scopes,
+            bot_ids=key.bot_ids,
+            created_at_ms=key.created_at_ms,
+            expires_at_ms=key.expires_at_ms,
+            webhook_url=key.webhook_url,
+            webhook_secret=webhook_secret,
+        )
+    )
+
+
+def _key(key_id: bytes, record: bytes, used_at: bytes | None) -> Key:
+    one = _decode_key(record)
+    return Key(
+        id=int(key_id),
+        name=one.name,
+        digest=bytes.fromhex(one.digest),
+        scopes=one.scopes,
+        bot_ids=one.bot_ids,
+        created_at_ms=one.created_at_ms,
+        expires_at_ms=one.expires_at_ms,
+        last_used_at_ms=None if used_at is None else int(used_at),
+        webhook_url=one.webhook_url,
+    )
+
+
+class _HookRecord(msgspec.Struct, frozen=True):
+    """See `hook` in moving.lua, where it is written."""
+
+    e: str  # endpoint
+    k: int | str  # a key, or an address
+    letter: str
+    p: int  # phase
+    at: int
+    t: int  # tries
+
+
+_decode_hook = msgspec.msgpack.Decoder(_HookRecord).decode
+
+
+def _hook(seals: Seals, hook_id: bytes, record: bytes, key: bytes | None) -> Hook:
+    one = _decode_hook(record)
+    whose = None if key is None else _decode_key(key)
+    return Hook(
+        id=int(hook_id),
+        endpoint=one.e,
+        url=str(one.k) if whose is None else whose.webhook_url or "",
+        secret=None if whose is None else _secret(whose, seals),
+        letter_id=int(one.letter),
+        state=STATE_OF_PHASE[one.p],
+        at_ms=one.at,
+        tries=one.t,
+    )
+
+
+def _secret(key: _KeyRecord, seals: Seals) -> str | None:
+    return seals.maybe_open(key.webhook_secret, place=place_of_key(bytes.fromhex(key.digest)))

@@ -11,7 +11,6 @@ It keeps time by the clock that it is given, draws chance from its seed, and doe
 """
 
 from peik.testing.accounts.boxes import Chat, Person
-from peik.testing.accounts.client import SimClient
-from peik.testing.accounts.telegram import Accounts
+from peik.testing.accounts.client import Accounts, SimClient
 
 __all__ = ["Accounts", "Chat", "Person", "SimClient"]
