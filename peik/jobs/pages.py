@@ -6,8 +6,7 @@ from starlette.responses import Response
 
 from peik.admin.model import Role
 from peik.core.letter import State
-from peik.jobs.answers import JobAnswer
-from peik.jobs.api import JobsQuery
+from peik.jobs.api import JobAnswer, JobsQuery
 from peik.jobs.model import JobRecord
 from peik.jobs.service import JobTurn
 from peik.jobs.store import JobFilter
