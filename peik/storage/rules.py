@@ -3,13 +3,14 @@
 import json
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
 
 import msgspec
 
-from peik.core.letter import Letter, Priority, State, cause_of
-from peik.core.lifecycle import UNCERTAIN, Move, Try
+from peik.core.letter import Chat, Letter, Priority, State, cause_of
+from peik.core.lifecycle import EXPIRED, UNCERTAIN, Move, Try
 from peik.erasure.model import ErasedPerson, scrubbed
-from peik.errors import Conflict
+from peik.errors import Conflict, NotFound
 from peik.inbox.store import Consumer
 from peik.outbox.store import Cause, LetterFilter, LetterPage, LetterView, Stub
 from peik.secrets.seals import Seals, place_of_consumer
@@ -103,7 +104,60 @@ def grouped(deaths: Iterable[Death], *, limit: int) -> list[Cause]:
     return sorted(causes, key=lambda one: (-one.letters, one.reason))[:limit]
 
 
-# What becomes of a letter that somebody changes while it waits: decided here for all stores.
+# Which letters a filter means, for the stores that say it in SQL: the conditions, and what is bound to them.
+
+
+_STATE_SQL = {
+    State.WAITING: "l.phase = 0 AND m.letter_id IS NULL AND (l.due_at IS NULL OR l.due_at <= :now)",
+    State.DELAYED: "m.letter_id IS NULL AND (l.phase = 1 OR (l.phase = 0 AND l.due_at > :now))",
+    State.ACTIVE: "m.letter_id IS NOT NULL",
+    State.COMPLETED: "l.phase = 2",
+    State.FAILED: "l.phase = 3",
+    State.CANCELLED: "l.phase = 4",
+}
+
+
+class Dialect(NamedTuple):
+    """What the two say in their own ways. A chat and a set of bots are bound as `chat` and `bots` make them."""
+
+    finds: str  # a function: where a text stands in another, 0 if it does not
+    cause: str  # of a letter's death
+    among_bots: str
+    chat: Callable[[Chat], Any]
+    bots: Callable[[Iterable[int]], Any]
+
+
+def where(wanted: LetterFilter, at_ms: int, dialect: Dialect) -> tuple[str, dict[str, Any]]:
+    finds = dialect.finds
+    terms = ["true"]
+    bound: dict[str, Any] = {"now": at_ms}
+    if wanted.state is not None:
+        terms.append(f"({_STATE_SQL[wanted.state]})")
+    plain: tuple[tuple[str, object, str], ...] = (
+        ("bot_id", wanted.bot_id, "l.bot_id = :bot_id"),
+        ("bot_ids", None if wanted.bot_ids is None else dialect.bots(wanted.bot_ids), f"l.bot_id {dialect.among_bots}"),
+        ("chat", None if wanted.chat is None else dialect.chat(wanted.chat), "l.chat = :chat"),
+        ("user_id", wanted.user_id, "l.user_id = :user_id"),
+        ("message_type", wanted.message_type, "l.message_type = :message_type"),
+        ("method", wanted.method, "l.method = :method"),
+        ("trace", wanted.trace, "l.trace IN (:trace, '~' || :trace)"),
+        ("since", wanted.since_ms, "l.created_at >= :since"),
+        ("until", wanted.until_ms, "l.created_at <= :until"),
+        ("error", wanted.error, f"{finds}(lower(l.failed_reason), lower(:error)) > 0"),
+        ("cause", wanted.cause, f"{dialect.cause} = :cause"),
+    )
+    for name, value, term in plain:
+        if value is not None:
+            terms.append(term)
+            bound[name] = value
+    if wanted.text is not None:
+        ways = {f"text{index}": way for index, way in enumerate(ways_of(wanted.text))}
+        terms.append("(" + " OR ".join(f"{finds}(lower(l.params), lower(:{name})) > 0" for name in ways) + ")")
+        bound |= ways
+    return " AND ".join(terms), bound
+
+
+# What may become of a letter, and what becomes of one that somebody changes while it waits: decided here for all stores.
 
 
 class ChangePlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,6 +174,34 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     left: Stub | None = None
     stands: Stub | None = None
     came: Letter | None = None
+
+
+def must_be_known(view: LetterView | None, letter_id: int) -> LetterView:
+    """Raises NotFound."""
+    if view is None:
+        raise NotFound(code="unknown_letter", detail=f"There is no letter {letter_id} here (any more).")
+    return view
+
+
+def must_be_dead(view: LetterView) -> None:
+    """Raises Conflict."""
+    if view.state is not State.FAILED:
+        raise Conflict(code="not_dead", detail=f"Letter {view.id} is {view.state}; only dead letters are sent again.")
+
+
+def must_be_uncertain(view: LetterView) -> None:
+    """Raises Conflict."""
+    if view.state is not State.FAILED or view.failed_reason != UNCERTAIN:
+        raise Conflict(code="not_uncertain", detail=f"Letter {view.id} is not uncertain; there is nothing to resolve.")
+
+
+def must_be_empty(bot_id: int, waiting: int) -> None:
+    """Raises Conflict for a bot of which letters wait."""
+    if waiting:
+        raise Conflict(
+            code="letters_waiting",
+            detail=f"Bot {bot_id} still has {waiting} letters to send. Let them go out, or cancel them first.",
+        )
 
 
 def must_be_open(view: LetterView) -> None:
@@ -151,13 +233,29 @@ def planned(*, phase: int, was_due_at_ms: int | None, due_at_ms: int | None, at_
     return ChangePlan(phase=PHASE_IN_LANE, due_at_ms=None, joins=phase == PHASE_APART)
 
 
+def retry_line(at_ms: int) -> str:
+    return _line(at_ms, str(Move.RETRY), "sent again by hand")
+
+
+def arrived_line(at_ms: int) -> str:
+    return _line(at_ms, str(Move.RESOLVE), "somebody saw that it had arrived")
+
+
+def expiry_line(at_ms: int) -> str:
+    return _line(at_ms, str(Move.EXPIRE), EXPIRED)
+
+
+def _line(at_ms: int, outcome: str, words: str) -> str:
+    return msgspec.json.encode(Try(at=at_ms, outcome=outcome, words=words)).decode()
+
+
 def line_of(*, rank: int | None, due_at_ms: int | None, at_ms: int) -> str:
     """The line of the letter's history that tells of it."""
     outcome = "change"
     if due_at_ms is not None:
         outcome = str(Move.DEFER if due_at_ms > at_ms else Move.JOIN)
     words = "by hand" if rank is None else f"by hand, priority {Priority.CRITICAL - rank}"
-    return msgspec.json.encode(Try(at=at_ms, outcome=outcome, words=words)).decode()
+    return _line(at_ms, outcome, words)
 
 
 def changed(view: LetterView, plan: ChangePlan, *, phase: int, came: Letter | None = None) -> Changed:

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 import msgspec
 
 from peik.core.letter import Chat, LaneKey, Letter, State
-from peik.core.lifecycle import EXPIRED, UNCERTAIN, Move, Try
-from peik.errors import Conflict, NotFound
+from peik.core.lifecycle import EXPIRED
 from peik.outbox.store import BotRecord, ChatRecord, LaneView, LetterFilter, LetterView, Retention, Stub
-from peik.secrets.seals import Seals, place_of_bot
+from peik.secrets.seals import Seals
+from peik.storage import rules
 from peik.storage.documents import forget_bot
 from peik.storage.inbox import forget_inbox
 from peik.storage.postgres import commit, queries, reads
@@ -20,7 +20,7 @@ from peik.storage.postgres.queries import NamedQuery, filled, load
 from peik.storage.postgres.session import PostgresSession
 from peik.storage.rules import Changed, changed, line_of, must_be_changeable, must_be_open, planned
 from peik.storage.sql import Row
-from peik.storage.sqlite.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS
+from peik.storage.sqlite.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, row_of_bot
 
 _SQL = load("people.sql")
 _LETTERS = load("letters.sql")
@@ -43,21 +43,17 @@ async def cancel(batch: PostgresBatch, letter_id: int, at_ms: int) -> Stub:
 async def retry(batch: PostgresBatch, letter_id: int, at_ms: int) -> list[Letter]:
     """Send a dead letter again. Raises Conflict if it is not dead."""
     view = await locked_view(batch, letter_id, at_ms)
-    if view.state is not State.FAILED:
-        raise Conflict(code="not_dead", detail=f"Letter {letter_id} is {view.state}; only dead letters are sent again.")
+    rules.must_be_dead(view)
     return await _revive(batch, [(letter_id, view.bot_id)], at_ms)
 
 
 async def resolve(batch: PostgresBatch, letter_id: int, at_ms: int, *, arrived: bool) -> list[Letter]:
     """What a person saw of an uncertain letter: it arrived, or it is to be sent again."""
     view = await locked_view(batch, letter_id, at_ms)
-    if view.state is not State.FAILED or view.failed_reason != UNCERTAIN:
-        raise Conflict(
-            code="not_uncertain", detail=f"Letter {letter_id} is not uncertain; there is nothing to resolve."
-        )
+    rules.must_be_uncertain(view)
     if not arrived:
         return await _revive(batch, [(letter_id, view.bot_id)], at_ms)
-    line = _line(at_ms, Move.RESOLVE, "somebody saw that it had arrived")
+    line = rules.arrived_line(at_ms)
     await batch.session.run(_SQL["resolve"], letter=letter_id, at=at_ms, line=line)
     batch.count(view.bot_id, PHASE_OF[State.FAILED], PHASE_OF[State.COMPLETED])
     batch.telling.ended(view.bot_id, [letter_id])
@@ -84,7 +80,7 @@ async def clear_dead(batch: PostgresBatch, wanted: LetterFilter, at_ms: int, lim
 
 async def _dead(batch: PostgresBatch, wanted: LetterFilter, at_ms: int, limit: int) -> list[tuple[int, int]]:
     """Looked for twice: only what is still dead under its bot's lock counts."""
-    where, bound = reads.where(wanted, at_ms)
+    where, bound = rules.where(wanted, at_ms, reads.DIALECT)
     query = filled(_SQL["find_dead"], where=where)
     bots = {row[1] for row in await batch.session.rows(query, **bound, limit=limit)}
     await batch.lock(bots)
@@ -102,7 +98,7 @@ async def _revive(batch: PostgresBatch, dead: Sequence[tuple[int, int]], at_ms: 
     for bot_id, letter_ids in per_bot.items():
         batch.count(bot_id, PHASE_OF[State.FAILED], PHASE_IN_LANE, len(letter_ids))
         batch.telling.lanes.add(bot_id)
-    line = _line(at_ms, Move.RETRY, "sent again by hand")
+    line = rules.retry_line(at_ms)
     await batch.session.run(_SQL["revive"], letters=list(numbered), numbers=list(numbered.values()), line=line)
     return await reads.letters_by_id(batch.session, list(numbered))
 
@@ -142,14 +138,7 @@ async def known_chats(session: PostgresSession, bot_id: int, after: Chat | None,
 
 async def locked_view(batch: PostgresBatch, letter_id: int, at_ms: int) -> LetterView:
     await batch.lock([await batch.session.number(_LETTERS["bot_of_letter"], letter=letter_id)])
-    view = await reads.view(batch.session, letter_id, at_ms)
-    if view is None:
-        raise NotFound(code="unknown_letter", detail=f"There is no letter {letter_id} here (any more).")
-    return view
-
-
-def _line(at_ms: int, move: Move, words: str) -> str:
-    return msgspec.json.encode(Try(at=at_ms, outcome=str(move), words=words)).decode()
+    return rules.must_be_known(await reads.view(batch.session, letter_id, at_ms), letter_id)
 
 
 # What people change of letters that still wait in the PostgreSQL store: take many back, give one another priority or
@@ -205,50 +194,47 @@ async def change(
 # Each looks twice: first for the bots that have something, then, under their locks, for what there is.
 
 
-_LETTERS_SQL = load("letters.sql")
-
-
 async def park(batch: PostgresBatch, letter: Letter) -> None:
     """Set a letter apart, unless the one that it refers to has ended in the meantime."""
     await batch.lock([letter.bot_id])
-    if await batch.session.run(_LETTERS_SQL["park"], letter=letter.id):
+    if await batch.session.run(_LETTERS["park"], letter=letter.id):
         batch.count(letter.bot_id, PHASE_IN_LANE, PHASE_APART)
 
 
 async def join_due(batch: PostgresBatch, at_ms: int, limit: int) -> tuple[list[Letter], int | None]:
     """Scheduled letters whose time has come take the next numbers of their bots' orders."""
     per_bot: dict[int, list[int]] = defaultdict(list)
-    for letter_id, bot_id in await _locked(batch, _LETTERS_SQL["due"], at=at_ms, limit=limit):
+    for letter_id, bot_id in await _locked(batch, _LETTERS["due"], at=at_ms, limit=limit):
         per_bot[bot_id].append(letter_id)
     joined: list[Letter] = []
     if per_bot:
         numbered = await number_anew(batch, per_bot, leaves_apart=True)
-        await batch.session.run(_LETTERS_SQL["join"], letters=list(numbered), numbers=list(numbered.values()))
+        await batch.session.run(_LETTERS["join"], letters=list(numbered), numbers=list(numbered.values()))
         joined = await reads.letters_by_id(batch.session, list(numbered))
         for bot_id in per_bot:
             batch.telling.lanes.add(bot_id)
-    return joined, await batch.session.number(_LETTERS_SQL["next_due"]) or None
+    return joined, await batch.session.number(_LETTERS["next_due"]) or None
 
 
 async def expire(batch: PostgresBatch, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
     """Letters that are too late and not in flight fail."""
-    late = await _locked(batch, _LETTERS_SQL["expired"], at=at_ms, limit=limit)
+    late = await _locked(batch, _LETTERS["expired"], at=at_ms, limit=limit)
     ids = [row["id"] for row in late]
-    line = msgspec.json.encode(Try(at=at_ms, outcome=str(Move.EXPIRE), words=EXPIRED)).decode()
+    line = rules.expiry_line(at_ms)
     views: list[LetterView] = []
     if ids:
         await batch.end_untried([(letter_id, PHASE_OF[State.FAILED], at_ms, EXPIRED, line) for letter_id in ids])
         views = await reads.views(batch.session, ids, at_ms)
         for bot_id in {row["bot_id"] for row in late}:
             batch.telling.lanes.add(bot_id)
-    return views, await batch.session.number(_LETTERS_SQL["next_expiry"]) or None
+    return views, await batch.session.number(_LETTERS["next_expiry"]) or None
 
 
 async def clean(batch: PostgresBatch, retention: Retention, at_ms: int, limit: int) -> tuple[int, list[str]]:
     """Ended letters whose time is over leave a line in the message log; the log's own tail is cut."""
     old = await _locked(
         batch,
-        _LETTERS_SQL["old_letters"],
+        _LETTERS["old_letters"],
         completed_before=at_ms - retention.completed_ms,
         dead_before=at_ms - retention.dead_ms,
         limit=limit,
@@ -257,11 +243,11 @@ async def clean(batch: PostgresBatch, retention: Retention, at_ms: int, limit: i
     blobs = [one["blob"] for row in old if row["enclosed"] for one in msgspec.json.decode(row["enclosed"])]
     if ids:
         for name in ("log_letters", "drop_results", "drop_letters"):
-            await batch.session.run(_LETTERS_SQL[name], letters=ids)
+            await batch.session.run(_LETTERS[name], letters=ids)
         for row in old:
             batch.uncount(row["bot_id"], TALLY_COLUMNS[row["phase"]])
-    cut = await batch.session.run(_LETTERS_SQL["clean_log"], before=at_ms - retention.log_ms, limit=limit)
-    cut += await batch.session.run(_LETTERS_SQL["clean_keys"], at=at_ms, limit=limit)
+    cut = await batch.session.run(_LETTERS["clean_log"], before=at_ms - retention.log_ms, limit=limit)
+    cut += await batch.session.run(_LETTERS["clean_keys"], at=at_ms, limit=limit)
     return len(ids) + cut, blobs
 
 
@@ -277,36 +263,17 @@ async def _locked(batch: PostgresBatch, query: NamedQuery, **bound: object) -> l
 # Bots and their chats in the next commit: saved, removed, shut, held, moved.
 
 
-_LETTERS_SQL = load("letters.sql")
-
-
 async def save(batch: PostgresBatch, record: BotRecord, seals: Seals) -> None:
-    limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
-    row = (
-        record.bot_id,
-        seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
-        record.username,
-        record.inbound,
-        record.paused,
-        limits,
-        record.missed,
-        record.me,
-        record.created_at_ms,
-    )
-    await batch.session.run(_LETTERS_SQL["save_bot"], *row)
-    await batch.session.run(_LETTERS_SQL["save_tally"], bot=record.bot_id)
+    await batch.session.run(_LETTERS["save_bot"], *row_of_bot(record, seals))
+    await batch.session.run(_LETTERS["save_tally"], bot=record.bot_id)
     batch.telling.records()
 
 
 async def remove(batch: PostgresBatch, bot_id: int) -> None:
     """Raises Conflict while letters wait."""
-    waiting = await batch.session.number(_LETTERS_SQL["waiting_of_bot"], bot=bot_id)
-    if waiting:
-        raise Conflict(
-            code="letters_waiting",
-            detail=f"Bot {bot_id} still has {waiting} letters to send. Let them go out, or cancel them first.",
-        )
-    await batch.session.run(_LETTERS_SQL["remove_bot"], bot=bot_id)
+    waiting = await batch.session.number(_LETTERS["waiting_of_bot"], bot=bot_id)
+    rules.must_be_empty(bot_id, waiting)
+    await batch.session.run(_LETTERS["remove_bot"], bot=bot_id)
     await forget_inbox(batch.session, PostgresInbox.sql, bot_id)
     await forget_bot(batch.session, CONTACTS, bot_id)
     batch.telling.records()
@@ -315,7 +282,7 @@ async def remove(batch: PostgresBatch, bot_id: int) -> None:
 
 async def readdress(batch: PostgresBatch, bot_id: int, old: Chat, new: int) -> None:
     for name in ("keep_alias", "flatten_aliases", "readdress"):
-        await batch.session.run(_LETTERS_SQL[name], bot=bot_id, old=queries.encode(old), new=new)
+        await batch.session.run(_LETTERS[name], bot=bot_id, old=queries.encode(old), new=new)
     batch.telling.chats.add(bot_id)
     batch.telling.lanes.add(bot_id)
 
@@ -324,7 +291,7 @@ async def shut_chat(batch: PostgresBatch, bot_id: int, chat: Chat, reason: str |
     """`reason` None: it is open again."""
     shut_at = None if reason is None else at_ms
     await batch.session.run(
-        _LETTERS_SQL["shut_chat"], bot=bot_id, chat=queries.encode(chat), reason=queries.clean(reason), at=shut_at
+        _LETTERS["shut_chat"], bot=bot_id, chat=queries.encode(chat), reason=queries.clean(reason), at=shut_at
     )
     batch.telling.chats.add(bot_id)
 
@@ -332,7 +299,7 @@ async def shut_chat(batch: PostgresBatch, bot_id: int, chat: Chat, reason: str |
 async def hold(batch: PostgresBatch, bot_id: int, chat: Chat | None, until_ms: int) -> None:
     """`chat` None: the whole bot."""
     if chat is None:
-        await batch.session.run(_LETTERS_SQL["hold_bot"], bot=bot_id, until=until_ms)
+        await batch.session.run(_LETTERS["hold_bot"], bot=bot_id, until=until_ms)
     else:
-        await batch.session.run(_LETTERS_SQL["hold_chat"], bot=bot_id, chat=queries.encode(chat), until=until_ms)
+        await batch.session.run(_LETTERS["hold_chat"], bot=bot_id, chat=queries.encode(chat), until=until_ms)
     batch.telling.chats.add(bot_id)

@@ -6,8 +6,6 @@ import msgspec
 
 from peik.core.letter import CAUSE_CHARS_MAX, LaneKey, Letter, State, is_edit
 from peik.core.lifecycle import Try
-from peik.core.pace import PaceLimits
-from peik.core.token import Token
 from peik.outbox.store import (
     BotRecord,
     Cause,
@@ -21,14 +19,20 @@ from peik.outbox.store import (
     Sweep,
     Tally,
 )
-from peik.secrets.seals import PLAIN, Seals, place_of_bot
+from peik.secrets.seals import PLAIN, Seals
 from peik.storage import rules
 from peik.storage.postgres import queries
 from peik.storage.postgres.queries import NamedQuery, filled, load
 from peik.storage.postgres.session import PostgresSession
-from peik.storage.rules import ways_of
 from peik.storage.sql import Row
-from peik.storage.sqlite.rows import LETTER_COLUMNS, PHASE_OF, letter_from_row, view_from_row
+from peik.storage.sqlite.rows import (
+    LETTER_COLUMNS,
+    PHASE_OF,
+    bot_from_row,
+    chat_from_row,
+    letter_from_row,
+    view_from_row,
+)
 
 _SQL = load("letters.sql")
 _NODES = load("nodes.sql")
@@ -162,20 +166,7 @@ async def ended_by_minute(session: PostgresSession, since_ms: int, until_ms: int
 
 
 async def bots(session: PostgresSession, seals: Seals = PLAIN) -> list[BotRecord]:
-    return [
-        BotRecord(
-            bot_id=row["bot_id"],
-            token=Token.stored(seals.open(row["token"], place=place_of_bot(row["bot_id"]))),
-            username=row["username"],
-            inbound=row["inbound"],
-            paused=row["paused"],
-            limits=None if row["limits"] is None else msgspec.json.decode(row["limits"], type=PaceLimits),
-            missed=row["missed"],
-            me=row["me"],
-            created_at_ms=row["created_at"],
-        )
-        for row in await session.rows(_SQL["bots"])
-    ]
+    return [bot_from_row(tuple(row), seals) for row in await session.rows(_SQL["bots"])]
 
 
 async def known(session: PostgresSession, bot_id: int) -> list[ChatRecord]:
@@ -183,14 +174,8 @@ async def known(session: PostgresSession, bot_id: int) -> list[ChatRecord]:
 
 
 def chat_of(bot_id: int, row: Row) -> ChatRecord:
-    return ChatRecord(
-        bot_id=bot_id,
-        chat=queries.decode(row[0]),
-        same_as=row[1],
-        shut_reason=row[2],
-        shut_at_ms=row[3],
-        held_until_ms=row[4],
-    )
+    chat, *rest = row
+    return chat_from_row(bot_id, (queries.decode(chat), *rest))
 
 
 async def blobs(session: PostgresSession) -> set[str]:
@@ -205,53 +190,19 @@ async def blobs(session: PostgresSession) -> set[str]:
 _PEOPLE_SQL = load("people.sql")
 LOOKED_MAX = 25_000  # letters that are looked at for one page, or one count: a step to each costs more than in a file
 
-_STATE_SQL = {
-    State.WAITING: "l.phase = 0 AND m.letter_id IS NULL AND (l.due_at IS NULL OR l.due_at <= :now)",
-    State.DELAYED: "m.letter_id IS NULL AND (l.phase = 1 OR (l.phase = 0 AND l.due_at > :now))",
-    State.ACTIVE: "m.letter_id IS NOT NULL",
-    State.COMPLETED: "l.phase = 2",
-    State.FAILED: "l.phase = 3",
-    State.CANCELLED: "l.phase = 4",
-}
 # As peik.core.letter says it; what is longer ends with the same sign.
 _PLAIN = """regexp_replace(regexp_replace(coalesce(l.failed_reason, ''), '"[^"]*"', '"…"', 'g'), '[0-9]+', 'N', 'g')"""
 _CAUSE = f"CASE WHEN length({_PLAIN}) <= {CAUSE_CHARS_MAX} THEN {_PLAIN} ELSE left({_PLAIN}, {CAUSE_CHARS_MAX - 1}) || '…' END"
 
 
-def where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, object]]:
-    """The conditions of a filter and what is bound to them."""
-    terms = ["true"]
-    bound: dict[str, object] = {"now": at_ms}
-    if wanted.state is not None:
-        terms.append(f"({_STATE_SQL[wanted.state]})")
-    plain: tuple[tuple[str, object, str], ...] = (
-        ("bot_id", wanted.bot_id, "l.bot_id = :bot_id"),
-        ("bot_ids", None if wanted.bot_ids is None else sorted(wanted.bot_ids), "l.bot_id = ANY (:bot_ids::bigint[])"),
-        ("chat", None if wanted.chat is None else queries.encode(wanted.chat), "l.chat = :chat"),
-        ("user_id", wanted.user_id, "l.user_id = :user_id"),
-        ("message_type", wanted.message_type, "l.message_type = :message_type"),
-        ("method", wanted.method, "l.method = :method"),
-        ("trace", wanted.trace, "l.trace IN (:trace, '~' || :trace)"),
-        ("since", wanted.since_ms, "l.created_at >= :since"),
-        ("until", wanted.until_ms, "l.created_at <= :until"),
-        ("error", wanted.error, "strpos(lower(l.failed_reason), lower(:error)) > 0"),
-        ("cause", wanted.cause, f"{_CAUSE} = :cause"),
-    )
-    for name, value, term in plain:
-        if value is not None:
-            terms.append(term)
-            bound[name] = value
-    if wanted.text is not None:
-        ways = {f"text{index}": way for index, way in enumerate(ways_of(wanted.text))}
-        terms.append("(" + " OR ".join(f"strpos(lower(l.params), lower(:{name})) > 0" for name in ways) + ")")
-        bound |= ways
-    return " AND ".join(terms), bound
+_AMONG_BOTS = "= ANY (:bot_ids::bigint[])"
+DIALECT = rules.Dialect("strpos", _CAUSE, _AMONG_BOTS, queries.encode, sorted)
 
 
 async def page(
     session: PostgresSession, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int
 ) -> LetterPage:
-    terms, bound = where(wanted, at_ms)
+    terms, bound = rules.where(wanted, at_ms, DIALECT)
     letters: list[LetterView] = []
     oldest: int | None = None
     for way, most in await _ways(session, wanted):
@@ -266,7 +217,7 @@ async def page(
 
 
 async def count(session: PostgresSession, wanted: LetterFilter, *, most: int, at_ms: int) -> Counted:
-    terms, bound = where(wanted, at_ms)
+    terms, bound = rules.where(wanted, at_ms, DIALECT)
     looked, more = await _looked(session, wanted, None, rules.way_of(wanted))
     asked = bound | more | {"limit": most, "looked": LOOKED_MAX}
     letters = await session.number(filled(_PEOPLE_SQL["count"], looked=looked, where=terms), **asked)
@@ -305,7 +256,7 @@ async def _ways(session: PostgresSession, wanted: LetterFilter) -> tuple[tuple[s
 def _of_bots(wanted: LetterFilter) -> str:
     if wanted.bot_id is not None:
         return "b.bot_id = :bot_id"
-    return "true" if wanted.bot_ids is None else "b.bot_id = ANY (:bot_ids::bigint[])"
+    return "true" if wanted.bot_ids is None else f"b.bot_id {_AMONG_BOTS}"
 
 
 def _bots(wanted: LetterFilter) -> dict[str, object]:

@@ -7,13 +7,13 @@ import apsw
 import msgspec
 
 from peik.core.letter import Chat, LaneKey, Letter, State
-from peik.core.lifecycle import EXPIRED, UNCERTAIN, Move, Try
-from peik.errors import Conflict, NotFound
+from peik.core.lifecycle import EXPIRED
 from peik.outbox.store import ChatRecord, LaneView, LetterFilter, LetterView, Retention, Stub
+from peik.storage import rules
 from peik.storage.rules import Changed, changed, line_of, must_be_changeable, must_be_open, planned
 from peik.storage.sqlite import reads
 from peik.storage.sqlite.commit import SqliteBatch
-from peik.storage.sqlite.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, letter_from_row
+from peik.storage.sqlite.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, chat_from_row, letter_from_row
 from peik.storage.sqlite.statements import Row, Value, load, run_many
 
 _SQL = load("sqlite_people.sql")
@@ -35,21 +35,17 @@ def cancel(batch: SqliteBatch, letter_id: int, at_ms: int) -> Stub:
 def retry(batch: SqliteBatch, letter_id: int, at_ms: int) -> list[Letter]:
     """Send a dead letter again. Raises Conflict if it is not dead."""
     view = known_view(batch, letter_id, at_ms)
-    if view.state is not State.FAILED:
-        raise Conflict(code="not_dead", detail=f"Letter {letter_id} is {view.state}; only dead letters are sent again.")
+    rules.must_be_dead(view)
     return _revive(batch, [(letter_id, view.bot_id)], at_ms)
 
 
 def resolve(batch: SqliteBatch, letter_id: int, at_ms: int, *, arrived: bool) -> list[Letter]:
     """What a person saw of an uncertain letter: it arrived, or it is to be sent again."""
     view = known_view(batch, letter_id, at_ms)
-    if view.state is not State.FAILED or view.failed_reason != UNCERTAIN:
-        raise Conflict(
-            code="not_uncertain", detail=f"Letter {letter_id} is not uncertain; there is nothing to resolve."
-        )
+    rules.must_be_uncertain(view)
     if not arrived:
         return _revive(batch, [(letter_id, view.bot_id)], at_ms)
-    line = _line(at_ms, Move.RESOLVE, "somebody saw that it had arrived")
+    line = rules.arrived_line(at_ms)
     batch.connection.execute(_SQL["resolve"], {"id": letter_id, "at": at_ms, "line": line})
     batch.count(view.bot_id, PHASE_OF[State.FAILED], PHASE_OF[State.COMPLETED])
     batch.free_blobs([(letter_id,)])
@@ -74,7 +70,7 @@ def clear_dead(batch: SqliteBatch, wanted: LetterFilter, at_ms: int, limit: int)
 
 
 def _dead(batch: SqliteBatch, wanted: LetterFilter, at_ms: int, limit: int) -> list[tuple[int, int]]:
-    where, bound = reads.where(wanted, at_ms)
+    where, bound = rules.where(wanted, at_ms, reads.DIALECT)
     rows = batch.connection.execute(_SQL["find_dead"].replace("{where}", where), bound | {"limit": limit})
     return [(row[0], row[1]) for row in rows]
 
@@ -83,7 +79,7 @@ def _revive(batch: SqliteBatch, dead: Sequence[tuple[int, int]], at_ms: int) -> 
     per_bot: dict[int, list[int]] = defaultdict(list)
     for letter_id, bot_id in dead:
         per_bot[bot_id].append(letter_id)
-    line = _line(at_ms, Move.RETRY, "sent again by hand")
+    line = rules.retry_line(at_ms)
     rows: list[Row] = []
     for bot_id, letter_ids in per_bot.items():
         count = len(letter_ids)
@@ -111,19 +107,11 @@ def head_of(connection: apsw.Connection, bot_id: int, lane: LaneKey) -> int | No
 
 def known_chats(connection: apsw.Connection, bot_id: int, after: Chat | None, limit: int) -> list[ChatRecord]:
     rows = connection.execute(_SQL["known_chats"], {"bot": bot_id, "after": after, "limit": limit})
-    return [
-        ChatRecord(
-            bot_id=bot_id, chat=row[0], same_as=row[1], shut_reason=row[2], shut_at_ms=row[3], held_until_ms=row[4]
-        )
-        for row in rows
-    ]
+    return [chat_from_row(bot_id, row) for row in rows]
 
 
 def known_view(batch: SqliteBatch, letter_id: int, at_ms: int) -> LetterView:
-    view = reads.view(batch.connection, letter_id, at_ms)
-    if view is None:
-        raise NotFound(code="unknown_letter", detail=f"There is no letter {letter_id} here (any more).")
-    return view
+    return rules.must_be_known(reads.view(batch.connection, letter_id, at_ms), letter_id)
 
 
 def phase_of(batch: SqliteBatch, letter_id: int) -> int:
@@ -131,10 +119,6 @@ def phase_of(batch: SqliteBatch, letter_id: int) -> int:
         assert isinstance(phase, int)
         return phase
     return PHASE_APART
-
-
-def _line(at_ms: int, move: Move, words: str) -> str:
-    return msgspec.json.encode(Try(at=at_ms, outcome=str(move), words=words)).decode()
 
 
 # What people change of letters that still wait in the SQLite store: take many back, give one another priority or
@@ -194,13 +178,10 @@ def change(batch: SqliteBatch, letter_id: int, *, rank: int | None, due_at_ms: i
 # What time does to letters in the SQLite store: scheduled ones join, late ones expire, old ones go into the log.
 
 
-_LETTERS_SQL = load("sqlite.sql")
-
-
 def park(batch: SqliteBatch, letter: Letter) -> None:
     """Set a letter apart, unless the one that it refers to has ended in the meantime."""
     before = batch.connection.total_changes()
-    batch.connection.execute(_LETTERS_SQL["park"], {"letter": letter.id})
+    batch.connection.execute(_MAIN["park"], {"letter": letter.id})
     if batch.connection.total_changes() > before:
         batch.count(letter.bot_id, PHASE_IN_LANE, PHASE_APART)
 
@@ -208,43 +189,43 @@ def park(batch: SqliteBatch, letter: Letter) -> None:
 def join_due(batch: SqliteBatch, at_ms: int, limit: int) -> tuple[list[Letter], int | None]:
     """Scheduled letters whose time has come take the next numbers of their bots' orders."""
     per_bot: dict[int, list[int]] = defaultdict(list)
-    for letter_id, bot_id in batch.connection.execute(_LETTERS_SQL["due"], (at_ms, limit)):
+    for letter_id, bot_id in batch.connection.execute(_MAIN["due"], (at_ms, limit)):
         per_bot[bot_id].append(letter_id)
     rows: list[Row] = []
     for bot_id, letter_ids in per_bot.items():
         count = len(letter_ids)
-        ((_, after),) = run_many(batch.connection, _LETTERS_SQL["number"], [(bot_id, count, count, -count)])
+        ((_, after),) = run_many(batch.connection, _MAIN["number"], [(bot_id, count, count, -count)])
         assert isinstance(after, int)
         rows.extend((letter_id, number) for number, letter_id in enumerate(letter_ids, start=after - count))
     if rows:
-        run_many(batch.connection, _LETTERS_SQL["join"], rows)
+        run_many(batch.connection, _MAIN["join"], rows)
     joined = [letter_from_row(row) for row in run_many(batch.connection, reads.LETTERS, [(row[0],) for row in rows])]
-    return joined, reads.number(batch.connection, _LETTERS_SQL["next_due"]) or None
+    return joined, reads.number(batch.connection, _MAIN["next_due"]) or None
 
 
 def expire(batch: SqliteBatch, at_ms: int, limit: int) -> tuple[list[LetterView], int | None]:
     """Letters that are too late and not in flight fail."""
-    ids: list[int] = [row[0] for row in batch.connection.execute(_LETTERS_SQL["expired"], (at_ms, limit))]
-    line = msgspec.json.encode(Try(at=at_ms, outcome=str(Move.EXPIRE), words=EXPIRED)).decode()
+    ids: list[int] = [row[0] for row in batch.connection.execute(_MAIN["expired"], (at_ms, limit))]
+    line = rules.expiry_line(at_ms)
     if ids:
         rows: list[Row] = [(letter_id, PHASE_OF[State.FAILED], at_ms, EXPIRED, line) for letter_id in ids]
         batch.end_untried(rows)
     views = [view for letter_id in ids if (view := reads.view(batch.connection, letter_id, at_ms)) is not None]
-    return views, reads.number(batch.connection, _LETTERS_SQL["next_expiry"]) or None
+    return views, reads.number(batch.connection, _MAIN["next_expiry"]) or None
 
 
 def clean(batch: SqliteBatch, retention: Retention, at_ms: int, limit: int) -> tuple[int, list[str]]:
     """Ended letters whose time is over leave a line in the message log; the log's own tail is cut."""
     bound = (at_ms - retention.completed_ms, limit, at_ms - retention.dead_ms, limit)
-    old = list(batch.connection.execute(_LETTERS_SQL["old_letters"], bound))
+    old = list(batch.connection.execute(_MAIN["old_letters"], bound))
     ids: list[Row] = [(row[0],) for row in old]
     blobs = [one["blob"] for row in old if row[3] is not None for one in msgspec.json.decode(row[3])]
     if ids:
         for name in ("log_letters", "drop_results", "drop_letters"):
-            run_many(batch.connection, _LETTERS_SQL[name], ids)
+            run_many(batch.connection, _MAIN[name], ids)
         for _, bot_id, phase, _ in old:
             batch.uncount(bot_id, TALLY_COLUMNS[phase])
     before = batch.connection.total_changes()
-    batch.connection.execute(_LETTERS_SQL["clean_log"], (at_ms - retention.log_ms, limit))
-    batch.connection.execute(_LETTERS_SQL["clean_keys"], (at_ms, limit))
+    batch.connection.execute(_MAIN["clean_log"], (at_ms - retention.log_ms, limit))
+    batch.connection.execute(_MAIN["clean_keys"], (at_ms, limit))
     return len(ids) + batch.connection.total_changes() - before, blobs

@@ -2,15 +2,13 @@
 
 import heapq
 from collections import defaultdict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 import apsw
 import msgspec
 
-from peik.core.letter import Chat, LaneKey, Letter, State, is_edit
-from peik.core.pace import PaceLimits
-from peik.core.token import Token
+from peik.core.letter import LaneKey, Letter, State, is_edit
 from peik.outbox.store import (
     BotRecord,
     Cause,
@@ -24,10 +22,17 @@ from peik.outbox.store import (
     Sweep,
     Tally,
 )
-from peik.secrets.seals import PLAIN, Seals, place_of_bot
+from peik.secrets.seals import PLAIN, Seals
 from peik.storage import rules
-from peik.storage.rules import ways_of
-from peik.storage.sqlite.rows import LETTER_COLUMNS, PHASE_OF, letter_from_row, letters_from_json, view_from_row
+from peik.storage.sqlite.rows import (
+    LETTER_COLUMNS,
+    PHASE_OF,
+    bot_from_row,
+    chat_from_row,
+    letter_from_row,
+    letters_from_json,
+    view_from_row,
+)
 from peik.storage.sqlite.statements import Row, Value, load, run_many
 
 _SQL = load("sqlite.sql")
@@ -115,34 +120,11 @@ def ended_by_minute(connection: apsw.Connection, since_ms: int, until_ms: int) -
 
 
 def bots(connection: apsw.Connection, seals: Seals = PLAIN) -> list[BotRecord]:
-    return [
-        BotRecord(
-            bot_id=row[0],
-            token=Token.stored(seals.open(row[1], place=place_of_bot(row[0]))),
-            username=row[2],
-            inbound=row[3],
-            paused=row[4],
-            limits=None if row[5] is None else msgspec.json.decode(row[5], type=PaceLimits),
-            missed=row[6],
-            me=row[7],
-            created_at_ms=row[8],
-        )
-        for row in connection.execute(_SQL["bots"])
-    ]
+    return [bot_from_row(row, seals) for row in connection.execute(_SQL["bots"])]
 
 
 def chats(connection: apsw.Connection, bot_id: int) -> list[ChatRecord]:
-    return [
-        ChatRecord(
-            bot_id=bot_id,
-            chat=_chat(row[0]),
-            same_as=row[1],
-            shut_reason=row[2],
-            shut_at_ms=row[3],
-            held_until_ms=row[4],
-        )
-        for row in connection.execute(_SQL["chats"], (bot_id,))
-    ]
+    return [chat_from_row(bot_id, row) for row in connection.execute(_SQL["chats"], (bot_id,))]
 
 
 def blobs(connection: apsw.Connection) -> set[str]:
@@ -160,10 +142,6 @@ def number(connection: apsw.Connection, sql: str, bound: Row | dict[str, Value] 
     for row in connection.execute(sql, bound):
         return int(row[0] or 0)
     return 0
-
-
-def _chat(value: object) -> Chat:
-    return value if isinstance(value, int) else str(value)
 
 
 # What the last minute's sends were, for senders that begin: asked of the SQLite store by a thousand of them at once.
@@ -288,52 +266,18 @@ def _ids(connection: apsw.Connection, query: str, bound: dict[str, Value]) -> li
     return [value for (value,) in connection.execute(query, bound).fetchall() if isinstance(value, int)]
 
 
-_STATE_SQL = {
-    State.WAITING: "l.phase = 0 AND m.letter_id IS NULL AND (l.due_at IS NULL OR l.due_at <= :now)",
-    State.DELAYED: "m.letter_id IS NULL AND (l.phase = 1 OR (l.phase = 0 AND l.due_at > :now))",
-    State.ACTIVE: "m.letter_id IS NOT NULL",
-    State.COMPLETED: "l.phase = 2",
-    State.FAILED: "l.phase = 3",
-    State.CANCELLED: "l.phase = 4",
-}
+def _bots(bot_ids: Iterable[int]) -> str:
+    return msgspec.json.encode(sorted(bot_ids)).decode()
 
 
-def where(wanted: LetterFilter, at_ms: int) -> tuple[str, dict[str, Value]]:
-    """The conditions of a filter and what is bound to them."""
-    terms = ["1"]
-    bound: dict[str, Value] = {"now": at_ms}
-    if wanted.state is not None:
-        terms.append(f"({_STATE_SQL[wanted.state]})")
-    plain: tuple[tuple[str, Value, str], ...] = (
-        ("bot_id", wanted.bot_id, "l.bot_id = :bot_id"),
-        ("chat", wanted.chat, "l.chat = :chat"),
-        ("user_id", wanted.user_id, "l.user_id = :user_id"),
-        ("message_type", wanted.message_type, "l.message_type = :message_type"),
-        ("method", wanted.method, "l.method = :method"),
-        ("trace", wanted.trace, "l.trace IN (:trace, '~' || :trace)"),
-        ("since", wanted.since_ms, "l.created_at >= :since"),
-        ("until", wanted.until_ms, "l.created_at <= :until"),
-        ("error", wanted.error, "instr(lower(l.failed_reason), lower(:error)) > 0"),
-        ("cause", wanted.cause, "cause_of(l.failed_reason) = :cause"),
-    )
-    for name, value, term in plain:
-        if value is not None:
-            terms.append(term)
-            bound[name] = value
-    if wanted.text is not None:
-        ways = {f"text{index}": way for index, way in enumerate(ways_of(wanted.text))}
-        terms.append("(" + " OR ".join(f"instr(lower(l.params), lower(:{name})) > 0" for name in ways) + ")")
-        bound |= ways
-    if wanted.bot_ids is not None:
-        terms.append("l.bot_id IN (SELECT value FROM json_each(:bot_ids))")
-        bound["bot_ids"] = _bots(wanted.bot_ids)
-    return " AND ".join(terms), bound
+_AMONG_BOTS = "IN (SELECT value FROM json_each(:bot_ids))"
+DIALECT = rules.Dialect("instr", "cause_of(l.failed_reason)", _AMONG_BOTS, lambda chat: chat, _bots)
 
 
 def page(
     connection: apsw.Connection, wanted: LetterFilter, *, before: int | None, limit: int, at_ms: int
 ) -> LetterPage:
-    terms, bound = where(wanted, at_ms)
+    terms, bound = rules.where(wanted, at_ms, DIALECT)
     look = _Look(connection, wanted, before, bound)
     letters: list[LetterView] = []
     oldest: int | None = None
@@ -349,7 +293,7 @@ def page(
 
 
 def count(connection: apsw.Connection, wanted: LetterFilter, *, most: int, at_ms: int) -> Counted:
-    terms, bound = where(wanted, at_ms)
+    terms, bound = rules.where(wanted, at_ms, DIALECT)
     looked, asked = _Look(connection, wanted, None, bound).at(rules.LOOKED_MAX)
     asked["limit"] = most
     query = _PEOPLE_SQL["count"].replace("{looked}", looked).replace("{where}", terms)
@@ -393,7 +337,7 @@ class _Look:
         if wanted.bot_id is not None:
             self._of_bots = "b.bot_id = :bot_id"
         elif wanted.bot_ids is not None:
-            self._of_bots = "b.bot_id IN (SELECT value FROM json_each(:bot_ids))"
+            self._of_bots = f"b.bot_id {_AMONG_BOTS}"
         self._bound = bound | {name: value for name, value, _ in ids if value is not None}
         if wanted.state in rules.ENDS:
             self._bound["ended"] = PHASE_OF[wanted.state]
@@ -443,7 +387,3 @@ def _id_at(connection: apsw.Connection, at_ms: int | None, slack_ms: int) -> int
         else:
             high = middle
     return int(low)
-
-
-def _bots(bot_ids: frozenset[int]) -> str:
-    return msgspec.json.encode(sorted(bot_ids)).decode()

@@ -1,15 +1,18 @@
-"""Rows of the SQLite store as values: the one place that knows the order of columns."""
+"""Rows of the SQL stores as values: the one place that knows the order of columns."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 import msgspec
 
 from peik.core.arrival import Arrival, ConsumerProgress, Span
 from peik.core.letter import Backoff, Chat, Draft, Enclosed, Letter, OnUncertain, State
+from peik.core.pace import PaceLimits
+from peik.core.token import Token
 from peik.inbox.store import ArrivalDelivery, Consumer, ConsumerKind, InboxState, OutageRecord
-from peik.outbox.store import LetterView
+from peik.outbox.store import BotRecord, ChatRecord, LetterView
+from peik.secrets.seals import Seals, place_of_bot
 from peik.storage.sqlite.statements import Value, load
 
 PHASE_IN_LANE = 0
@@ -469,3 +472,48 @@ def those(connection: apsw.Connection, ids: Sequence[int]) -> list[Arrival]:
     """In the order in which they came."""
     ((text,),) = connection.execute(THOSE, (encode_numbers(ids),))
     return arrivals_from_json(text)
+
+
+# ---- bots and their chats ----
+
+
+def row_of_bot(record: BotRecord, seals: Seals) -> tuple[Any, ...]:
+    """As `save_bot` of both dialects takes it."""
+    return (
+        record.bot_id,
+        seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
+        record.username,
+        record.inbound,
+        record.paused,
+        None if record.limits is None else msgspec.json.encode(record.limits).decode(),
+        record.missed,
+        record.me,
+        record.created_at_ms,
+    )
+
+
+def bot_from_row(row: Sequence[Any], seals: Seals) -> BotRecord:
+    bot_id, token, username, inbound, paused, limits, missed, me, created_at = row
+    return BotRecord(
+        bot_id=bot_id,
+        token=Token.stored(seals.open(token, place=place_of_bot(bot_id))),
+        username=username,
+        inbound=inbound,
+        paused=paused,
+        limits=None if limits is None else msgspec.json.decode(limits, type=PaceLimits),
+        missed=missed,
+        me=me,
+        created_at_ms=created_at,
+    )
+
+
+def chat_from_row(bot_id: int, row: Sequence[Any]) -> ChatRecord:
+    chat, same_as, shut_reason, shut_at, held_until = row
+    return ChatRecord(
+        bot_id=bot_id,
+        chat=chat,
+        same_as=same_as,
+        shut_reason=shut_reason,
+        shut_at_ms=shut_at,
+        held_until_ms=held_until,
+    )

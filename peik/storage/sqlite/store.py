@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import apsw
-import msgspec
 
 from peik.clock import Clock
 from peik.core.letter import Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import Settlement
-from peik.errors import Conflict, StartError, StoreUnavailable
+from peik.errors import StartError, StoreUnavailable
 from peik.outbox.store import (
     AcceptedLetter,
     BotRecord,
@@ -33,7 +32,7 @@ from peik.outbox.store import (
     Sweep,
     Tally,
 )
-from peik.secrets.seals import PLAIN, Seals, place_of_bot
+from peik.secrets.seals import PLAIN, Seals
 from peik.storage import rules, sql
 from peik.storage.documents import forget_bot
 from peik.storage.executor import Executor, Finished, ThreadExecutor, at_once, run_in
@@ -60,6 +59,7 @@ from peik.storage.sqlite.erasure import SqliteForgetting, SqliteSealed
 from peik.storage.sqlite.inbox import SqliteInbox
 from peik.storage.sqlite.jobs import SqliteJobs
 from peik.storage.sqlite.reads import RecentTries
+from peik.storage.sqlite.rows import row_of_bot
 from peik.storage.sqlite.statements import SqliteSession, load
 from peik.storage.sqlite.writer import SqliteOperation, SqliteWays, SqliteWriter
 
@@ -467,18 +467,7 @@ class SqliteStore(SqliteWays, SqlKeys):
         return await self.read_alone(lambda connection: reads.bots(connection, self.seals))
 
     async def save_bot(self, record: BotRecord) -> None:
-        limits = None if record.limits is None else msgspec.json.encode(record.limits).decode()
-        row = (
-            record.bot_id,
-            self.seals.seal(record.token.reveal(), place=place_of_bot(record.bot_id)),
-            record.username,
-            record.inbound,
-            record.paused,
-            limits,
-            record.missed,
-            record.me,
-            record.created_at_ms,
-        )
+        row = row_of_bot(record, self.seals)
 
         def work(batch: SqliteBatch) -> None:
             batch.connection.execute(_SQL["save_bot"], row)
@@ -492,11 +481,7 @@ class SqliteStore(SqliteWays, SqlKeys):
 
         def work(batch: SqliteBatch) -> None:
             waiting = reads.number(batch.connection, _SQL["waiting_of_bot"], (bot_id,))
-            if waiting:
-                raise Conflict(
-                    code="letters_waiting",
-                    detail=f"Bot {bot_id} still has {waiting} letters to send. Let them go out, or cancel them first.",
-                )
+            rules.must_be_empty(bot_id, waiting)
             batch.connection.execute(_SQL["remove_bot"], (bot_id,))
             at_once(forget_inbox(SqliteSession(batch.connection), SqliteInbox.sql, bot_id))
             at_once(forget_bot(SqliteSession(batch.connection), CONTACTS, bot_id))
