@@ -125,6 +125,7 @@ RATE_MINUTES = 10
 RATE_MIN = 20  # letters that ended: of fewer, a share says nothing
 READING_MS = 3_600_000  # a consumer that was not seen for longer is not slow, it is away
 LATE_S = 5.0  # a process that wakes so late answers nobody in time
+BACKUP_LATE = 1.5  # times the usual: one may be under way
 
 
 class Thresholds(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,7 +234,7 @@ def stuck(view: OverviewView, unchanged_s: dict[int, float], most: Thresholds, *
 def backup(last_ms: int | None, *, every_s: float, started_ms: int, now_ms: int) -> Iterator[Noticed]:
     """A backup may take its time, and be late. Of one that was never made, the start of this process counts."""
     age_s = (now_ms - (started_ms if last_ms is None else last_ms)) / 1000
-    if age_s > 1.5 * every_s:
+    if age_s > BACKUP_LATE * every_s:
         when = (
             "there is no good backup yet"
             if last_ms is None

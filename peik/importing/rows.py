@@ -18,7 +18,7 @@ class TableKind(enum.StrEnum):
 
 
 # By role: how people call such a column, the surest name first.
-LETTER_COLUMNS: Mapping[str, tuple[str, ...]] = {
+LETTER_NAMES: Mapping[str, tuple[str, ...]] = {
     # Not the id of a job, a queue or a message: many rows may have the same, and of those all but one would be lost.
     "id": ("id", "uuid", "pk"),
     "chat": (
@@ -48,7 +48,7 @@ LETTER_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "sent": ("is_sent", "sent", "is_delivered", "delivered", "is_processed", "processed", "done"),
     "sent_at": ("sent_at", "delivered_at", "processed_at", "completed_at", "done_at"),
 }
-PEOPLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
+PEOPLE_NAMES: Mapping[str, tuple[str, ...]] = {
     # Never a bare `id`: as often as not it counts rows, and strangers have those numbers.
     "user": ("user_id", "telegram_id", "tg_id", "telegram_user_id", "tg_user_id", "chat_id", "userid", "uid"),
     "username": ("username", "user_name", "tg_username"),
@@ -62,7 +62,7 @@ PEOPLE_COLUMNS: Mapping[str, tuple[str, ...]] = {
     "seen_at": ("last_seen_at", "last_seen", "last_active_at", "last_active", "last_activity", "updated_at"),
     "campaign": ("campaign", "start_param"),
 }
-ROLES = frozenset(LETTER_COLUMNS) | frozenset(PEOPLE_COLUMNS)
+ROLES = frozenset(LETTER_NAMES) | frozenset(PEOPLE_NAMES)
 
 # A name that says "last" is of an update that was handled; any other is what the program would ask for next.
 # Not `last_id`: what else may be called so, and a number too high would make Telegram forget updates that nobody had.
@@ -73,7 +73,7 @@ _VALUES = ("value", "val", "v")
 
 _QUEUE = re.compile(r"pending|unsent|outbox|outgoing|queue|scheduled|to_send|mailing")
 _PEOPLE = re.compile(r"user|subscriber|member|people|person|client|customer|contact|chats?$")
-_ABOUT_PEOPLE = frozenset(PEOPLE_COLUMNS) - {"user", "name", "joined_at"}
+_ABOUT_PEOPLE = frozenset(PEOPLE_NAMES) - {"user", "name", "joined_at"}
 _PROOF_OF_SENDING = frozenset({"sent", "sent_at", "parse_mode", "reply_markup", "send_at", "method"})
 _OUT_NAMES = frozenset({"attempts", "retries", "retry_count", "tries", "error", "last_error", "priority"})
 _IN_NAMES = frozenset({"update_id", "received_at", "from_user", "from_user_id", "from_id", "callback_data"})
@@ -102,7 +102,7 @@ def recognise(table: str, columns: Sequence[str]) -> TableShape | None:
 
 def as_letters(table: str, columns: Sequence[str], wanted: Mapping[str, str]) -> TableShape:
     """Somebody says that these are messages to send. Raises BadInput if it cannot be seen to whom, or what."""
-    shape = _mapped(TableKind.LETTERS, table, columns, LETTER_COLUMNS, wanted)
+    shape = _mapped(TableKind.LETTERS, table, columns, LETTER_NAMES, wanted)
     if "chat" not in shape.columns and "params" not in shape.columns:
         raise _missing(table, columns, "chat", "to whom its messages go")
     if not {"text", "params", "file"} & set(shape.columns):
@@ -111,7 +111,7 @@ def as_letters(table: str, columns: Sequence[str], wanted: Mapping[str, str]) ->
 
 
 def as_people(table: str, columns: Sequence[str], wanted: Mapping[str, str]) -> TableShape:
-    shape = _mapped(TableKind.PEOPLE, table, columns, PEOPLE_COLUMNS, wanted)
+    shape = _mapped(TableKind.PEOPLE, table, columns, PEOPLE_NAMES, wanted)
     if "user" not in shape.columns:
         raise _missing(table, columns, "user", "which number Telegram has for each person")
     return shape
@@ -146,7 +146,7 @@ def _guess(known: Mapping[str, str], roles: Mapping[str, tuple[str, ...]]) -> di
 
 
 def _letters(table: str, known: Mapping[str, str]) -> TableShape | None:
-    columns = _guess(known, LETTER_COLUMNS)
+    columns = _guess(known, LETTER_NAMES)
     if not {"text", "params", "file"} & set(columns) or not {"chat", "params"} & set(columns):
         return None
     is_sent_from = bool(_PROOF_OF_SENDING & set(columns) or _OUT_NAMES & set(known))
@@ -160,7 +160,7 @@ def _letters(table: str, known: Mapping[str, str]) -> TableShape | None:
 
 
 def _people(table: str, known: Mapping[str, str]) -> TableShape | None:
-    columns = _guess(known, PEOPLE_COLUMNS)
+    columns = _guess(known, PEOPLE_NAMES)
     told = set(columns) & _ABOUT_PEOPLE
     if "user" not in columns or not (told or _PEOPLE.search(snake(table))):
         return None

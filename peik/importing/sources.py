@@ -11,7 +11,7 @@ import apsw
 import msgspec
 
 from peik.errors import BadInput, Unavailable
-from peik.importing.rows import LETTER_COLUMNS, snake
+from peik.importing.rows import LETTER_NAMES, snake
 
 PAGE = 1000
 CONNECT_S = 15.0
@@ -281,7 +281,7 @@ class PostgresSource:
         key = self._run(self._connection.fetch(_KEY_SQL, _quoted(table)))
         is_place = len(key) == 1 and bool(key[0][1])
         # Without a key of whole numbers, the time when they were written; else as they lie there.
-        written = LETTER_COLUMNS["created_at"]
+        written = LETTER_NAMES["created_at"]
         orders = [_quoted(column) for name in written for column in columns if snake(column) == name]
         counted = f"row_number() OVER (ORDER BY {', '.join([*orders[:1], 'ctid'])})"
         place = f"{_quoted(key[0][0])}::bigint" if is_place else counted

@@ -8,7 +8,7 @@ import msgspec
 
 from peik import __version__
 from peik.admin.model import weakness_of
-from peik.alerts.looks import Memory
+from peik.alerts.looks import BACKUP_LATE, Memory
 from peik.core.nodes import CHORES, NodeRecord
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent
 
@@ -207,7 +207,6 @@ def of_running(url: str, health: Mapping[str, object] | None, *, is_named: bool)
 
 
 BACKUP_S_USUAL = 86_400.0
-BACKUP_LATE = 1.5  # times the usual: one may be under way
 BACKUP_S_MAX = 7 * 86_400.0
 WEBHOOK_ERROR_S = 3600.0
 PENDING_MANY = 1000

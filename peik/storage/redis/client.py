@@ -403,3 +403,44 @@ def refused(words: str) -> StoreUnavailable:
         if re.search(rf"\b{start}\b", words):
             return StoreUnavailable(code=code, detail=f"{hint} {_NOTHING} ({words})")
     return StoreUnavailable(code="store_error", detail=f"Redis refused: {words}.")
+
+
+# How much a server keeps when it dies, told in sentences for `peik doctor` and the start.
+
+
+async def weaknesses(redis: "aioredis.Redis") -> list[str]:
+    """What stands between an answer and a disk, or between a letter and its delivery. Empty: nothing that can be told."""
+    try:
+        info: dict[str, Any] = await redis.info("everything")
+    except exceptions.ResponseError:
+        return ["This Redis user may not ask INFO: whether anything is durable cannot be told."]
+    return [*_of_role(info), *await _of_log(redis, info), *_of_memory(info)]
+
+
+def _of_role(info: dict[str, Any]) -> list[str]:
+    if info.get("role") in ("slave", "replica"):
+        return ["This Redis is a replica: it takes no writes, or loses them. Name the primary in PEIK_STORE."]
+    return []
+
+
+async def _of_log(redis: "aioredis.Redis", info: dict[str, Any]) -> list[str]:
+    if not int(info.get("aof_enabled", 0)):
+        return ["Redis has no append-only file: a restart may lose everything. Set: appendonly yes."]
+    found: list[str] = []
+    if info.get("aof_last_write_status", "ok") != "ok":
+        found.append("Redis failed to write its append-only file the last time. Check its disk.")
+    try:
+        policy = (await redis.config_get("appendfsync")).get("appendfsync")
+    except exceptions.ResponseError:
+        return [*found, "This Redis user may not ask CONFIG: how often the append-only file is synced cannot be told."]
+    if policy != "always":
+        lost = "up to a second" if policy == "everysec" else "some tens of seconds"
+        found.append(f"Redis has appendfsync {policy}: a power cut may lose {lost} of accepted letters. Set: always.")
+    return found
+
+
+def _of_memory(info: dict[str, Any]) -> list[str]:
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if not int(info.get("maxmemory", 0)) or not policy.startswith("allkeys"):
+        return []  # the others throw away what expires by itself, and nothing of ours does
+    return [f"Redis may throw away letters when its memory is full ({policy}). Set: maxmemory-policy noeviction."]

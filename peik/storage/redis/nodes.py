@@ -9,16 +9,13 @@ is why `durability` asks for `always`.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import msgspec
-import redis.asyncio as aioredis
-from redis import exceptions
 
 from peik import __version__
 from peik.core.letter import Letter
 from peik.core.nodes import Beat, News, NodeRecord
-from peik.storage.redis.client import RedisClient
+from peik.storage.redis.client import RedisClient, weaknesses
 from peik.storage.redis.commits import Commits, RedisNews
 from peik.storage.redis.records import letter_at, pairs
 
@@ -215,44 +212,3 @@ class RedisFiles:
 
     def _key(self, blob: str) -> str:
         return f"{self._client.prefix}parts:{blob}"
-
-
-# How much a server keeps when it dies, told in sentences for `peik doctor` and the start.
-
-
-async def weaknesses(redis: "aioredis.Redis") -> list[str]:
-    """What stands between an answer and a disk, or between a letter and its delivery. Empty: nothing that can be told."""
-    try:
-        info: dict[str, Any] = await redis.info("everything")
-    except exceptions.ResponseError:
-        return ["This Redis user may not ask INFO: whether anything is durable cannot be told."]
-    return [*_of_role(info), *await _of_log(redis, info), *_of_memory(info)]
-
-
-def _of_role(info: dict[str, Any]) -> list[str]:
-    if info.get("role") in ("slave", "replica"):
-        return ["This Redis is a replica: it takes no writes, or loses them. Name the primary in PEIK_STORE."]
-    return []
-
-
-async def _of_log(redis: "aioredis.Redis", info: dict[str, Any]) -> list[str]:
-    if not int(info.get("aof_enabled", 0)):
-        return ["Redis has no append-only file: a restart may lose everything. Set: appendonly yes."]
-    found: list[str] = []
-    if info.get("aof_last_write_status", "ok") != "ok":
-        found.append("Redis failed to write its append-only file the last time. Check its disk.")
-    try:
-        policy = (await redis.config_get("appendfsync")).get("appendfsync")
-    except exceptions.ResponseError:
-        return [*found, "This Redis user may not ask CONFIG: how often the append-only file is synced cannot be told."]
-    if policy != "always":
-        lost = "up to a second" if policy == "everysec" else "some tens of seconds"
-        found.append(f"Redis has appendfsync {policy}: a power cut may lose {lost} of accepted letters. Set: always.")
-    return found
-
-
-def _of_memory(info: dict[str, Any]) -> list[str]:
-    policy = str(info.get("maxmemory_policy", "noeviction"))
-    if not int(info.get("maxmemory", 0)) or not policy.startswith("allkeys"):
-        return []  # the others throw away what expires by itself, and nothing of ours does
-    return [f"Redis may throw away letters when its memory is full ({policy}). Set: maxmemory-policy noeviction."]
