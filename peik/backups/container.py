@@ -5,7 +5,6 @@ It is written under another name, synced and renamed, so that a name which looks
 
 import contextlib
 import errno
-import fcntl
 import gzip
 import hashlib
 import io
@@ -37,6 +36,8 @@ from peik.backups.model import (
     read_manifest,
 )
 from peik.errors import Conflict, NotFound, StartError, Unavailable
+from peik.storage.shared_spool import locked_folder
+from peik.storage.spool import sync_folder
 
 # The sealed stream of a backup: AES-256-GCM in chunks, each bound to its place, so that none can be changed or cut
 # off.
@@ -347,7 +348,7 @@ def workplace(folder: Path) -> Iterator[Path]:
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for other in folder.glob(f"{_WORK}*"):
         with contextlib.suppress(OSError):  # somebody works there, or it is gone already
-            handle = _locked(other)
+            handle = locked_folder(other)
             shutil.rmtree(other, ignore_errors=True)
             os.close(handle)
     place, handle = _entered(folder)
@@ -364,28 +365,10 @@ def _entered(folder: Path) -> tuple[Path, int]:
         place = folder / f"{_WORK}{secrets.token_hex(6)}"
         place.mkdir(mode=0o700)
         with contextlib.suppress(FileNotFoundError, BlockingIOError):
-            handle = _locked(place)
+            handle = locked_folder(place)
             if place.is_dir():
                 return place, handle
             os.close(handle)
-
-
-def _locked(folder: Path) -> int:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BaseException:
-        os.close(handle)
-        raise
-    return handle
-
-
-def sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def sync_file(path: Path) -> None:

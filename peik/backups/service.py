@@ -30,6 +30,7 @@ from peik.backups.model import (
 )
 from peik.clock import Clock
 from peik.errors import Conflict, NotFound, Problem
+from peik.storage.spool import sync_folder
 
 # The way back: what a backup holds, into the places that the settings name.
 
@@ -208,7 +209,7 @@ class Backups:
             path = self.folder / _name(made_at_ms)
             size_bytes = unfinished.stat().st_size
             unfinished.rename(path)
-            container.sync_folder(self.folder)
+            sync_folder(self.folder)
         entry = BackupEntry(
             path=str(path), made_at_ms=made_at_ms, size_bytes=size_bytes, is_sealed=self.is_sealing, verified_at_ms=None
         )

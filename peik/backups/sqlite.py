@@ -11,9 +11,10 @@ from typing import IO
 import apsw
 import msgspec
 
-from peik.backups.container import sync_file, sync_folder
+from peik.backups.container import sync_file
 from peik.backups.model import SNAPSHOTS_MAX, BackupPart, BackupWatch, Hold, broken, on_thread
 from peik.errors import Conflict, NotFound, StoreUnavailable
+from peik.storage.spool import sync_folder
 
 PAGES = 2000  # in one step: a few milliseconds
 BUSY_MS = 5000

@@ -250,7 +250,7 @@ class _Room:
                 self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
                 # Until it is locked it looks like a room of the dead, and may be removed as one. Then it is made again.
                 with contextlib.suppress(FileNotFoundError, BlockingIOError):
-                    self._lock = _locked(self.path)
+                    self._lock = locked_folder(self.path)
                 if self._lock is not None:
                     self._clear_others()
 
@@ -275,14 +275,14 @@ class _Room:
     def _clear_others(self) -> None:
         for other in self.path.parent.glob("node-*"):
             with contextlib.suppress(OSError):  # it lives, or it is gone already
-                lock = _locked(other)
+                lock = locked_folder(other)
                 try:
                     shutil.rmtree(other, ignore_errors=True)
                 finally:
                     os.close(lock)
 
 
-def _locked(folder: Path) -> int:
+def locked_folder(folder: Path) -> int:
     """A handle that holds the lock on a folder until it is closed. Raises BlockingIOError if another one does."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:

@@ -7,12 +7,12 @@ from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
-import msgspec
 
 from peik.archive.sql import load, migrations
 from peik.errors import StartError, StoreUnavailable
 from peik.storage.postgres import errors
 from peik.storage.postgres.errors import is_gone
+from peik.storage.postgres.session import PostgresAddress, PostgresConnection, address_of
 
 # Where a PostgreSQL archive is: a server, a database, and a schema of its own in it.
 
@@ -21,27 +21,9 @@ SCHEMA = "peik_archive"
 _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,62}")  # it needs no quotes
 
 
-class ArchiveAddress(msgspec.Struct, frozen=True, kw_only=True):
-    url: str  # as the driver wants it; may hold a password
-    schema: str
-    shown: str  # for people: no user, no password
-
-    def __repr__(self) -> str:
-        return f"Address({self.shown})"
-
-
-def read_address(url: str) -> ArchiveAddress:
+def read_address(url: str) -> PostgresAddress:
     """Raises StartError if it cannot be one."""
-    parts = urlsplit(url)
-    query = parse_qsl(parts.query, keep_blank_values=True)
-    schema = next((value for name, value in query if name == "schema"), SCHEMA)
-    if not _SCHEMA.fullmatch(schema):
-        raise StartError(
-            f"The schema {schema!r} in PEIK_ARCHIVE cannot be used. Name it with small letters, digits and underscores."
-        )
-    rest = urlencode([(name, value) for name, value in query if name != "schema"])
-    shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}?schema={schema}"
-    return ArchiveAddress(url=urlunsplit(parts._replace(query=rest)), schema=schema, shown=shown)
+    return address_of(url, usual=SCHEMA, named=_SCHEMA, setting="PEIK_ARCHIVE")
 
 
 def beside_store(url: str) -> str:
@@ -64,13 +46,6 @@ _TRIES = 3  # of what the server has undone by itself, as of two that waited for
 
 _SQL = load(PACKAGE, "queries.sql")
 _PARAMETER = re.compile(r"(?<![:\w]):([a-z]\w*)")  # one colon: two are a cast
-
-
-class ArchiveConnection(asyncpg.Connection):  # type: ignore[misc,unused-ignore]
-    """Nothing that we do has to be undone, so that giving it back to its pool asks the server nothing."""
-
-    def get_reset_query(self) -> str:
-        return ""
 
 
 class ServerSession:
@@ -102,7 +77,7 @@ class ServerSession:
 class ArchiveServer:
     """Runs pieces of work, each on a connection of its own."""
 
-    def __init__(self, address: ArchiveAddress) -> None:
+    def __init__(self, address: PostgresAddress) -> None:
         self.address = address
         self.trouble: StoreUnavailable | None = None
 
@@ -120,7 +95,7 @@ class ArchiveServer:
                 "idle_in_transaction_session_timeout": "10000",
                 "jit": "off",  # our queries are short: compiling them takes longer than running them
             },
-            connection_class=ArchiveConnection,
+            connection_class=PostgresConnection,
             init=_settle_in,
         )
 

@@ -18,8 +18,9 @@ from peik.archive.rules import Key, folded, key_of, words
 from peik.archive.sql import load, message_of, migrations
 from peik.archive.sql_archive import SqlArchive
 from peik.archive.store import FeedRecord, Message, MessageFilter
-from peik.errors import Problem, StartError, StoreUnavailable
+from peik.errors import StartError, StoreUnavailable
 from peik.storage.executor import at_once
+from peik.storage.sqlite import database
 
 T = TypeVar("T")
 
@@ -307,34 +308,9 @@ def _number(connection: apsw.Connection, sql: str) -> int:
     return found
 
 
-_HINTS: tuple[tuple[type[apsw.Error], str, str], ...] = (
-    (apsw.BusyError, "store_locked", "The archive is locked by another program. End it, or wait."),
-    (apsw.LockedError, "store_locked", "The archive is locked by another program. End it, or wait."),
-    (
-        apsw.ReadOnlyError,
-        "store_read_only",
-        "The archive cannot be written. Check the rights of the file and its folder.",
-    ),
-    (apsw.FullError, "store_full", "The disk is full. Free some room; Peik goes on by itself."),
-    (apsw.CorruptError, "store_corrupt", "The archive is damaged. Stop Peik and restore a backup."),
-    (apsw.NotADBError, "store_corrupt", "The file is not a SQLite database. Name another one in PEIK_ARCHIVE."),
-    (
-        apsw.CantOpenError,
-        "store_gone",
-        "The archive cannot be opened. Check that its folder exists and can be written.",
-    ),
-    (apsw.IOError, "store_io", "The disk reported an error. Check its health and free room."),
-)
-
-
 def translate(error: BaseException) -> BaseException:
     """SQLite's errors in our words; anything else as it is."""
-    if isinstance(error, Problem) or not isinstance(error, apsw.Error):
-        return error
-    for kind, code, hint in _HINTS:
-        if isinstance(error, kind):
-            return StoreUnavailable(code=code, detail=f"{hint} Nothing was stored. ({error})")
-    return StoreUnavailable(code="store_error", detail=f"SQLite refused: {error}. Nothing was stored.")
+    return database.translate(error, what="archive", setting="PEIK_ARCHIVE", lost="Nothing was stored.")
 
 
 # The two threads that a SQLite archive works on: one reads, one writes, and everything that waits to be written at a

@@ -35,14 +35,19 @@ class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_address(url: str) -> PostgresAddress:
     """Raises StartError if it cannot be one."""
-    parts = urlsplit(url)
-    if parts.scheme not in ("postgresql", "postgres"):
+    if urlsplit(url).scheme not in ("postgresql", "postgres"):
         raise StartError("A PostgreSQL store is named postgresql://user:password@host/database in PEIK_STORE.")
+    return address_of(url, usual=SCHEMA, named=_SCHEMA, setting="PEIK_STORE")
+
+
+def address_of(url: str, *, usual: str, named: re.Pattern[str], setting: str) -> PostgresAddress:
+    """Raises StartError for a schema that cannot be used."""
+    parts = urlsplit(url)
     query = parse_qsl(parts.query, keep_blank_values=True)
-    schema = next((value for name, value in query if name == "schema"), SCHEMA)
-    if not _SCHEMA.fullmatch(schema):
+    schema = next((value for name, value in query if name == "schema"), usual)
+    if not named.fullmatch(schema):
         raise StartError(
-            f"The schema {schema!r} in PEIK_STORE cannot be used. Name it with small letters, digits and underscores."
+            f"The schema {schema!r} in {setting} cannot be used. Name it with small letters, digits and underscores."
         )
     rest = urlencode([(name, value) for name, value in query if name != "schema"])
     shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}?schema={schema}"

@@ -25,7 +25,6 @@ from peik.secrets.seals import Seals, place_of_bot
 from peik.storage.news import NodeNews
 from peik.storage.redis.client import RedisClient
 from peik.storage.redis.records import (
-    PHASE_OF,
     RANK_STEP,
     chat_key,
     chat_of,
@@ -42,6 +41,7 @@ from peik.storage.redis.records import (
 )
 from peik.storage.redis.writer import CommitDone
 from peik.storage.rules import Changed
+from peik.storage.sqlite.rows import PHASE_OF
 
 _DOUBT = '"outcome":"uncertain"'  # in a line of history; see core/lifecycle.py
 

@@ -7,20 +7,16 @@ import msgspec
 
 from peik.core.letter import Backoff, Chat, Draft, Enclosed, LaneKey, Letter, State
 from peik.outbox.store import Followed, LetterView, Stub
-from peik.storage.sqlite.rows import COUNTS_UNCERTAIN, hold_of, on_uncertain_of
+from peik.storage.sqlite.rows import (
+    COUNTS_UNCERTAIN,
+    PHASE_APART,
+    PHASE_IN_LANE,
+    STATE_OF_PHASE,
+    hold_of,
+    on_uncertain_of,
+)
 
 RANK_STEP = 2**50  # a place in a lane is rank * RANK_STEP + number; see moving.lua
-
-PHASE_IN_LANE = 0
-PHASE_APART = 1
-PHASE_OF = {
-    State.WAITING: PHASE_IN_LANE,
-    State.DELAYED: PHASE_IN_LANE,  # backing off at the head of its lane
-    State.COMPLETED: 2,
-    State.FAILED: 3,
-    State.CANCELLED: 4,
-}
-STATE_OF_PHASE = {2: State.COMPLETED, 3: State.FAILED, 4: State.CANCELLED}
 
 encode = msgspec.msgpack.Encoder().encode
 decode = msgspec.msgpack.Decoder().decode

@@ -50,9 +50,10 @@ from peik.storage.redis.erasure import RedisForgetting, RedisSealed
 from peik.storage.redis.inbox import RedisInbox
 from peik.storage.redis.jobs import RedisJobs
 from peik.storage.redis.nodes import RedisFiles, RedisNodes
-from peik.storage.redis.records import STATE_OF_PHASE, chat_key, encode, lane_key, letter_numbered, stub_of
+from peik.storage.redis.records import chat_key, encode, lane_key, letter_numbered, stub_of
 from peik.storage.redis.writer import CommitDone, RedisWriter
 from peik.storage.rules import line_of
+from peik.storage.sqlite.rows import STATE_OF_PHASE
 
 # A Redis store from open to close: its connections, its writer and its bell. Nothing here knows letters.
 

@@ -275,21 +275,22 @@ class OwnerLock:
             self._file = None
 
 
+# The archive has the same errors, and says them of itself.
 _HINTS: tuple[tuple[type[apsw.Error], str, str], ...] = (
-    (apsw.BusyError, "store_locked", "The database is locked by another program. End it, or wait."),
-    (apsw.LockedError, "store_locked", "The database is locked by another program. End it, or wait."),
+    (apsw.BusyError, "store_locked", "The {what} is locked by another program. End it, or wait."),
+    (apsw.LockedError, "store_locked", "The {what} is locked by another program. End it, or wait."),
     (
         apsw.ReadOnlyError,
         "store_read_only",
-        "The database cannot be written. Check the rights of the file and its folder.",
+        "The {what} cannot be written. Check the rights of the file and its folder.",
     ),
     (apsw.FullError, "store_full", "The disk is full. Free some room; Peik goes on by itself."),
-    (apsw.CorruptError, "store_corrupt", "The database is damaged. Stop Peik and restore a backup."),
-    (apsw.NotADBError, "store_corrupt", "The file is not a SQLite database. Name another one in PEIK_STORE."),
+    (apsw.CorruptError, "store_corrupt", "The {what} is damaged. Stop Peik and restore a backup."),
+    (apsw.NotADBError, "store_corrupt", "The file is not a SQLite database. Name another one in {setting}."),
     (
         apsw.CantOpenError,
         "store_gone",
-        "The database cannot be opened. Check that its folder exists and can be written.",
+        "The {what} cannot be opened. Check that its folder exists and can be written.",
     ),
     (apsw.IOError, "store_io", "The disk reported an error. Check its health and free room."),
 )
@@ -300,14 +301,17 @@ def is_unavailable(error: BaseException) -> bool:
     return isinstance(error, tuple(kind for kind, _, _ in _HINTS))
 
 
-def translate(error: BaseException) -> BaseException:
+def translate(
+    error: BaseException, *, what: str = "database", setting: str = "PEIK_STORE", lost: str = "Nothing was accepted."
+) -> BaseException:
     """SQLite's errors in our words; anything else as it is."""
     if isinstance(error, Problem) or not isinstance(error, apsw.Error):
         return error
     for kind, code, hint in _HINTS:
         if isinstance(error, kind):
-            return StoreUnavailable(code=code, detail=f"{hint} Nothing was accepted. ({error})")
-    return StoreUnavailable(code="store_error", detail=f"SQLite refused: {error}. Nothing was accepted.")
+            said = hint.format(what=what, setting=setting)
+            return StoreUnavailable(code=code, detail=f"{said} {lost} ({error})")
+    return StoreUnavailable(code="store_error", detail=f"SQLite refused: {error}. {lost}")
 
 
 # The processes on one SQLite file, as nodes: the one that holds the file's lock acts for all bots, until it ends.
