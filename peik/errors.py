@@ -1,6 +1,6 @@
 """What can be raised across Peik, drawn as a tree. A leaf is here because somebody catches it differently.
 
-Problem                     a caller can mend it; has a stable code, a status and a sentence
+Problem                     a caller can fix it; has a stable code, a status and a sentence
 ├── BadInput                422: the request cannot be right
 ├── NotFound                404: no such letter, bot or chat
 ├── Conflict                409: right by itself, not in this state
@@ -36,7 +36,7 @@ __all__ = [
 
 
 class Problem(Exception):
-    """Something a caller can mend. `code` is stable and for programs; `detail` says what to do next, for people."""
+    """Something a caller can fix. `code` is stable and for programs; `detail` says what to do next, for people."""
 
     status = 400
 

@@ -38,7 +38,7 @@ class Wakeup:
 
 # A cancellation that somebody below has swallowed is raised all the same.
 #
-# `asyncio.wait_for` of Python 3.11 returns its result instead if that came in the same moment (mended in 3.12), and
+# `asyncio.wait_for` of Python 3.11 returns its result instead if that came in the same moment (fixed in 3.12), and
 # the clients of Redis and MongoDB use it around every read. Without this, about one in twenty ends of a node waits
 # for ever for a task that does not know that it should end.
 

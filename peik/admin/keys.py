@@ -96,7 +96,7 @@ class Keyring:
             rate=own_rate,
         )
         if own_rate is not None:
-            # Before the key: whoever reads the new key finds its rate. If we die in between, the key was never there.
+            # Before the key: anyone who reads the new key finds its rate. If we die in between, the key was never there.
             await self._documents.file(
                 [Filing(collection=RATES, key=key.digest.hex(), body=msgspec.json.encode(own_rate).decode())]
             )
@@ -115,7 +115,7 @@ class Keyring:
             raise NotFound(code="unknown_key", detail=f"There is no key {key_id} here (any more).")
 
     async def refresh(self) -> None:
-        """Read the keys anew if any has changed."""
+        """Read the keys again if any has changed."""
         if await self._store.keys_generation() == self._generation:
             return
         generation, keys = await self._store.keys()

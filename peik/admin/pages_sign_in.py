@@ -19,7 +19,7 @@ PATH = "/admin/sign-in"
 _FORM_COOKIE = "peik_form"  # ties the form to this browser before there is a session
 _FORM_BYTES = 16
 _FORM_TOKEN = re.compile(r"[A-Za-z0-9_-]{22}")  # those bytes, as we write them
-_DEVICE_COOKIE = "peik_device"  # stays after a sign-out: strangers cannot lock out whoever has signed in here
+_DEVICE_COOKIE = "peik_device"  # stays after a sign-out: strangers cannot lock out anyone who has signed in here
 _DEVICE_CHARS_MAX = 100
 _FIELD_CHARS_MAX = 500
 

@@ -1,4 +1,4 @@
-"""The people of the dashboard, each with a name, a role and a password. Whoever has an API key needs none of this."""
+"""The people of the dashboard, each with a name, a role and a password. Anyone who has an API key needs none of this."""
 
 import asyncio
 import contextlib
@@ -14,14 +14,14 @@ from peik.clock import Clock
 from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.errors import BadInput, Conflict, NotFound, Unavailable
 
-# Passwords of people: Argon2id, on threads of their own, and only so many at once, for each takes 64 MB while it is
+# Passwords of people: Argon2id, on threads of their own, and only a limited number at once, for each takes 64 MB while it is
 # counted.
 
 
 CHARS_MIN = 10
 CHARS_MAX = 200
 AT_ONCE_MAX = 2
-WAITING_MAX = 10  # behind those: a second or so. Whoever comes with a crowd is told so instead of made to wait in it
+WAITING_MAX = 10  # behind those: a second or so. Anyone who comes with a crowd is told so instead of made to wait in it
 
 
 class Passwords:
@@ -128,13 +128,13 @@ class People:
         return person
 
     async def set_password(self, name: str, password: str) -> Person:
-        """Whoever is signed in by that name is signed out. Raises NotFound, BadInput."""
+        """Anyone who is signed in by that name is signed out. Raises NotFound, BadInput."""
         hashed = await self._passwords.hashed(password)
         document = await self._must(name)
         return await self._change(document, msgspec.structs.replace(_read(document), password=hashed))
 
     async def set_role(self, name: str, role: Role) -> Person:
-        """Whoever is signed in by that name is signed out. Raises NotFound."""
+        """Anyone who is signed in by that name is signed out. Raises NotFound."""
         document = await self._must(name)
         return await self._change(document, msgspec.structs.replace(_read(document), role=role))
 
@@ -144,7 +144,7 @@ class People:
         return await self._change(document, _read(document))
 
     async def remove(self, name: str) -> None:
-        """Whoever is signed in by that name is signed out. Raises NotFound."""
+        """Anyone who is signed in by that name is signed out. Raises NotFound."""
         document = await self._must(name)
         await self._documents.file([Filing(collection=COLLECTION, key=document.key, body=None)])
 

@@ -181,7 +181,7 @@ def who_of(key: Key) -> str:
 
 
 def csrf_of(token: str) -> str:
-    """What forms of this browser carry. Whoever does not know its token cannot know this."""
+    """What forms of this browser carry. Anyone who does not know its token cannot know this."""
     return hashlib.blake2b(token.encode(), key=b"csrf of a form", digest_size=16).hexdigest()
 
 
@@ -201,7 +201,7 @@ def _filing(key: str, kept: SignIn, *, version: int) -> Filing:
     return Filing(collection=COLLECTION, key=key, body=msgspec.json.encode(kept).decode(), version=version)
 
 
-# Brakes guessing: so many sign-ins that fail, for a name or from an address, and that one is refused for a while.
+# Brakes guessing: after too many failed sign-ins, a name or an address is refused for a while.
 #
 # An attempt counts before it is looked at, and is taken back if it was right: a thousand guesses at once are no more
 # than five. Where somebody has signed in lately his attempts are counted apart, so that strangers elsewhere cannot
@@ -311,7 +311,7 @@ def _browser(name: str, device: str) -> str:
 
 
 def _network(address: str) -> str:
-    """Whoever has one address of IPv6 has all of its last 64 bits."""
+    """Anyone who has one address of IPv6 has all of its last 64 bits."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -100,7 +100,7 @@ class AlertMessage(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The same for the same words on the same matter, whoever tells them, before and after a crash."""
+        """The same for the same words on the same matter, on any node, before and after a crash."""
         digest = hashlib.sha256(self.matter.key.encode()).hexdigest()[:16]
         return f"alert:{digest}:{self.matter.since_ms}:{self.matter.told}:{self.kind}"
 
@@ -259,7 +259,7 @@ class Matters:
     # ---- what is to be told ----
 
     def due(self) -> list[AlertMessage]:
-        """What is to be told now, each once: whoever asks tells it. Without words: only its document is to go."""
+        """What is to be told now, each once: the caller tells it. Without words: only its document is to go."""
         now = self._clock.wall_ms()
         self._forget(now)
         tellings, self._over = self._over, []
@@ -451,7 +451,7 @@ class AlertDocuments:
         return "{}" if document is None else document.body
 
     async def keep_errors(self, body: str) -> None:
-        """Whoever files last wins: the others have taken up what was there, and file theirs again."""
+        """The last one to file wins: the others have taken up what was there, and file theirs again."""
         await self._documents.file([Filing(collection=SEEN, key="all", body=body)])
 
     async def claim(self, telling: AlertMessage, kept: KeptMatter | None) -> None:

@@ -24,7 +24,7 @@ E = TypeVar("E", bound=events.Event)
 
 
 class Noticed(events.Event, frozen=True, kw_only=True):
-    """What a look found (`peik.alerts.watch`). It is told anew with every look for as long as it is so."""
+    """What a look found (`peik.alerts.watch`). It is told again with every look for as long as it is so."""
 
     rule: str
     subject: str  # what it is about: looks that differ in it are different matters
@@ -42,10 +42,10 @@ class ErrorSeen(events.Event, frozen=True, kw_only=True):
 
 
 class RulePlace(enum.Enum):
-    """Where a matter that has a bot is heard of, so that whoever comes next there goes on with it."""
+    """Where a matter that has a bot is heard of, so that the next one there goes on with it."""
 
     BOT = enum.auto()  # on the node that serves the bot
-    CHORES = enum.auto()  # on the node that does the chores, whoever serves the bot
+    CHORES = enum.auto()  # on the node that does the chores, no matter who serves the bot
     ANY = enum.auto()  # on whatever node it happened
 
 
@@ -61,7 +61,7 @@ class AlertRule(msgspec.Struct, Generic[E], frozen=True, kw_only=True):
     apart_by: tuple[str, ...] = ("bot_id",)  # fields: events that differ in one of them are different matters
     is_meant: Callable[[E], bool] = lambda event: True
     after_s: float = 0.0  # only if it lasts so long
-    at_least: int = 1  # only if so many come
+    at_least: int = 1  # only from this many on
     within_s: float = HOUR_S  # in so long
     ends: type[events.Event] | None = None  # what ends the matter
     is_over: Callable[[events.Event], bool] = lambda event: True  # of an event of that type

@@ -136,7 +136,7 @@ FILE_S = 5.0  # for the store to answer: an alert that it does not is told all t
 RETRY_S = 10.0
 TEST_S = 40.0
 ERRORS_S = 60.0  # so often, at most, it is filed which errors were seen
-LEFT_MS = 3 * 24 * 3_600_000  # what is told is told anew within a day; older documents belong to nobody
+LEFT_MS = 3 * 24 * 3_600_000  # what is told is told again within a day; older documents belong to nobody
 
 
 class TestLine(msgspec.Struct, frozen=True, kw_only=True):

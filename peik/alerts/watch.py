@@ -194,7 +194,7 @@ KEY = "settled"
 CLOCK_LOOK_S = 15.0
 FILE_S = 600.0  # `peik.clock.START_MS` is several times as long
 LAST_S = 1.0
-OFF_MS = 24 * 3600 * 1000  # whoever starts Peik after a night knows that it was off
+OFF_MS = 24 * 3600 * 1000  # anyone who starts Peik after a night knows that it was off
 
 
 class ClockWatch:

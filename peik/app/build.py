@@ -49,7 +49,7 @@ def build(
     job_kinds: JobKinds | None = None,
     custodian: Custodian | None = None,
 ) -> Runtime:
-    """What sends and what receives; then accounts, jobs and outreach upon both; in the end those who look at it all.
+    """What sends and what receives; then accounts, jobs and outreach on both; in the end those who look at it all.
     Raises StartError."""
     config, clock, events, store = context.config, context.clock, context.events, context.store
     accounts: AccountService | None = None

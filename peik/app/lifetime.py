@@ -51,7 +51,7 @@ async def alive(runtime: Runtime, *, is_alone: bool) -> AsyncIterator[None]:
             finally:
                 await lifetime.end()
     except BaseExceptionGroup as errors:
-        # Whoever opened Peik wants to see the one thing that went wrong, as itself.
+        # The caller that opened Peik wants to see the one thing that went wrong, as itself.
         if len(errors.exceptions) == 1:
             raise errors.exceptions[0] from None
         raise
@@ -86,7 +86,7 @@ class Lifetime:
         runtime.notifications.contacts.look()
 
     async def end(self) -> None:
-        """What sends and what is handed on gets the grace to end; nothing new is taken meanwhile."""
+        """What is being sent or delivered gets the grace to end; nothing new is taken meanwhile."""
         grace_s = self._runtime.config.grace
         await self._stop_working(grace_s)
         await self._stop_receiving()
@@ -116,7 +116,7 @@ class Lifetime:
 
     async def _stop_receiving(self) -> None:
         runtime = self._runtime
-        await runtime.inbox.receiver.stop()  # first: from now on nothing comes in that nobody would hand on
+        await runtime.inbox.receiver.stop()  # first: from now on nothing comes in that nobody would deliver
         runtime.inbox.outages.stop()
         runtime.inbox.upkeep.stop()
         self._node.stop()

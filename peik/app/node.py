@@ -50,7 +50,7 @@ class Node:
         for bot in bots:
             runtime.outbox.courier.add(bot)
         await runtime.inbox.outages.begin(bots)
-        for bot in self._served_of(bot_ids):  # anew: somebody may have changed one meanwhile
+        for bot in self._served_of(bot_ids):  # read again: somebody may have changed one meanwhile
             runtime.inbox.receiver.add(bot)
         runtime.inbox.consumers.look()
         runtime.notifications.contacts.look()
@@ -105,7 +105,7 @@ class Node:
 
     async def catch_up(self) -> None:
         """News can be lost. Letters are found by their numbers, and who waits asks for himself; whatever else there may be
-        is read anew, less often."""
+        is read again, less often."""
         runtime = self._runtime
         runtime.outbox.courier.catch_up(await runtime.store.nodes.last_numbers())
         runtime.outbox.service.ask_again()

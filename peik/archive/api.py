@@ -374,7 +374,7 @@ class MessageApi(NeedsAccounts):
                 },
                 stall_s=EXPORT_STALL_S,
             )
-        await parts.aclose()  # one page, for whoever wants to go on later
+        await parts.aclose()  # one page, for anyone who wants to go on later
         following = {} if first.cursor is None else {NEXT_CURSOR: first.cursor}
         return Written(
             body=first.data, media_type=_MEDIA_TYPES[query.format], headers={"Cache-Control": "no-store", **following}

@@ -63,7 +63,7 @@ class ArchiveBatcher(Generic[Item, Outcome]):
             for _, future in parts:
                 future.cancel()
             raise
-        except Exception as error:  # noqa: BLE001  it is told to whoever asked
+        except Exception as error:  # noqa: BLE001  it is reported to the caller
             if len(parts) == 1 or isinstance(error, StoreUnavailable):
                 for _, future in parts:
                     if not future.done():

@@ -203,7 +203,7 @@ class CachedArchive:
         try:
             stored = await self._archive.save_session(session)
         except Exception:
-            # Also of a Conflict: whoever reads it again now shall not meet the version that was refused.
+            # Also of a Conflict: anyone who reads it again now shall not meet the version that was refused.
             await self._cache.try_to_forget(_names(session))
             raise
         await self._cache.forget(_names(session))

@@ -27,7 +27,7 @@ class ExportFormat(enum.StrEnum):
 
 
 class ExportPart(msgspec.Struct, frozen=True, kw_only=True):
-    """One page of an export. Whoever has written `data` may go on at `cursor` later; None: this was the last."""
+    """One page of an export. Anyone who has written `data` may go on at `cursor` later; None: this was the last."""
 
     data: bytes
     count: int

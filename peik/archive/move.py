@@ -41,7 +41,7 @@ class ArchiveMoveProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ArchiveMoveWatch(msgspec.Struct, frozen=True):
-    """Whoever looks on while it takes its time."""
+    """Someone who looks on while it takes its time."""
 
     begin: Callable[[str, int], None] = lambda stage, total: None  # a stage, and how many records it is about
     step: Callable[[int], None] = lambda records: None

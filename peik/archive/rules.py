@@ -62,7 +62,7 @@ def key_of(message: Message) -> Key:
 
 
 def chains(messages: Sequence[Message]) -> list[Chain]:
-    """In the order of their keys: whoever locks rows does so in the same order."""
+    """In the order of their keys: anyone who locks rows does so in the same order."""
     found: dict[Key, Chain] = {}
     for place, message in enumerate(messages):
         key = key_of(message)

@@ -114,7 +114,7 @@ class SqlArchive(ABC, Generic[S]):
         return await self._write(work)
 
     async def _erased(self, messages: int) -> None:
-        """A person was forgotten, of whom there were so many messages."""
+        """A person was forgotten, who had this many messages."""
 
     @abstractmethod
     def _is_phone(self, error: Exception) -> bool:

@@ -155,7 +155,7 @@ class LineKind(enum.StrEnum):
 
 
 class FeedRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of a session's feed: something that was archived, told in order to whoever listens."""
+    """One line of a session's feed: something that was archived, told in order to those who listen."""
 
     session_id: str
     agent_id: str
@@ -244,7 +244,7 @@ class ArchiveRetention(msgspec.Struct, frozen=True, kw_only=True):
 
 class Archive(Protocol):
     """Every method that writes answers only after a durable commit, or raises StoreUnavailable. What was kept once is not kept
-    twice, whoever hands it in again."""
+    twice, no matter who hands it in again."""
 
     async def open(self) -> None:
         """Makes tables, collections and indexes where they are missing. Raises StartError with what to do."""

@@ -20,7 +20,7 @@ def archive_of(url: str | None, *, store: str, cache: str | None = None) -> Arch
         from peik.archive.cache import CachedArchive, SessionCache
     except ImportError as error:
         raise _missing("redis", error) from None
-    return cast(Archive, CachedArchive(archive, SessionCache(cache)))  # it hands on what it does not have itself
+    return cast(Archive, CachedArchive(archive, SessionCache(cache)))  # it passes on what it does not have itself
 
 
 def beside(store: str) -> str:

@@ -448,7 +448,7 @@ def _copied(origin: Path, target: Path) -> bool:
 
 
 def copy_sessions(folder: Path, into: Path, watch: BackupWatch) -> int:
-    """Every file of the folder; how many. A session is copied as it is at one moment, whoever writes to it."""
+    """Every file of the folder; how many. A session is copied as it is at one moment, no matter who writes to it."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file()) if folder.is_dir() else []
     paths = [path for path in paths if not path.name.endswith(_BESIDE)]
     for path in paths:

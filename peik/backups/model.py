@@ -117,7 +117,7 @@ class Stopped(Exception):
 
 
 class BackupWatch:
-    """Who looks on. `begin` a stage with so many steps, and `step` on; both may be called on any thread."""
+    """Who looks on. `begin` a stage with its number of steps, and `step` on; both may be called on any thread."""
 
     def __init__(
         self,
@@ -141,7 +141,7 @@ class BackupWatch:
 
 
 async def on_thread(watch: BackupWatch, work: Callable[P, T], *given: P.args, **named: P.kwargs) -> T:
-    """Like `asyncio.to_thread`; whoever is cancelled waits until the work has stopped, so that nothing writes any more where
+    """Like `asyncio.to_thread`; anyone who is cancelled waits until the work has stopped, so that nothing writes any more where
     things are tidied up."""
     task = asyncio.ensure_future(asyncio.to_thread(work, *given, **named))
     try:

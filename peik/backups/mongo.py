@@ -61,7 +61,7 @@ class MongoSource:
         return contextlib.nullcontext()
 
     async def used_by(self) -> str | None:
-        return None  # whoever uses the archive runs on the store
+        return None  # anyone who uses the archive runs on the store
 
     async def is_empty(self) -> bool:
         return await on_thread(BackupWatch(), self._is_empty)

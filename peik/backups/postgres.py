@@ -127,7 +127,7 @@ def _kill(process: Process) -> None:
 
 
 async def _ended(process: Process, name: str) -> None:
-    """Raises StoreUnavailable with the program's own words. Whoever is cancelled ends it."""
+    """Raises StoreUnavailable with the program's own words. Cancelling it ends the program."""
     try:
         _, said = await process.communicate()
     except BaseException:
@@ -177,7 +177,7 @@ async def read_through(dump: Path) -> dict[str, int]:
 # that brings it back. What goes beyond its owner's rights is never given to everybody.
 
 
-# The statements that make privileges what they are now. Owners need none: whoever restores is the owner then.
+# The statements that make privileges what they are now. Owners need none: anyone who restores is the owner then.
 _GIVEN = """
 WITH
 things AS (

@@ -1,7 +1,7 @@
 """A prefix of Redis as a part of a backup: written down while nobody writes, and put back under another prefix before it counts.
 
 Redis has no snapshot that a client could read. So writes are held for as long as all keys are read (CLIENT PAUSE … WRITE), for
-less than a lease lasts. Reads go on, and whoever writes waits and loses nothing.
+less than a lease lasts. Reads go on, and anyone who writes waits and loses nothing.
 """
 
 import contextlib

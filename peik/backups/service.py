@@ -332,7 +332,7 @@ class Backups:
 
     async def restore(self, path: Path, watch: BackupWatch) -> Manifest:
         """In place of what is there. Raises Conflict while a Peik runs, or if the backup does not fit the settings, and has
-        changed nothing then. The store comes last: until then nothing counts, and whoever stops here can begin anew."""
+        changed nothing then. The store comes last: until then nothing counts, and anyone who stops here can start over."""
         with told("The restore"), container.workplace(self.folder) as place:
             return await put_back(
                 path, place, sources=self._sources, plain=self._plain, keys=self._keys, known=self._known, watch=watch
@@ -358,7 +358,7 @@ def _compare(part: BackupPart, counts: Mapping[str, int]) -> None:
         raise broken(f"the {part.name} in it has other numbers than it should ({', '.join(sorted(different)[:5])})")
 
 
-# Which backups there are, and when each will be gone: for whoever removed something that they still hold.
+# Which backups there are, and when each will be gone: for anyone who removed something that they still hold.
 
 
 class Holding(msgspec.Struct, frozen=True, kw_only=True):

@@ -130,7 +130,7 @@ class SqliteBackupSource:
             if mode != "delete":
                 raise Conflict(code="in_use", detail=f"Another program has {self._path} open. End it first.")
         before = self._beside(BEFORE)
-        if not (before.exists() and before.samefile(self._path)):  # else whoever was killed here goes on
+        if not (before.exists() and before.samefile(self._path)):  # else the one that was killed here goes on
             for suffix in ("", "-wal", "-shm", "-journal"):  # a log of an older one would be taken for this one's
                 self._beside(BEFORE + suffix).unlink(missing_ok=True)
             try:
@@ -192,7 +192,7 @@ def _text(value: object) -> str:
 
 
 def _copy_pages(connection: apsw.Connection, target: Path, watch: BackupWatch, *, words: str) -> None:
-    """The snapshot that `connection` holds keeps the copy from beginning anew whenever somebody writes."""
+    """The snapshot that `connection` holds keeps the copy from starting over whenever somebody writes."""
     target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     copied = apsw.Connection(str(target))

@@ -122,7 +122,7 @@ def _is_done(seen: Broadcast) -> bool:
 
 TICK_S = 0.5  # between two steps of one that works
 LOOK_S = 1.0  # what somebody asked of another node is noticed within this time
-IDLE_S = 60.0  # where a bell comes with all that others ask: a store of our own is not asked in vain
+IDLE_S = 60.0  # where a bell comes with all that others ask: a store of our own is not asked without need
 MISSED_S = 3.0  # ends of letters that nobody told are found at the latest after so long
 RETRY_S = 2.0
 SURPRISED_S = 30.0  # a broadcast that met something unforeseen rests so long, and the others go on
@@ -174,7 +174,7 @@ class Broadcaster:
         self._task = group.create_task(self._run())
 
     def stop(self) -> None:
-        """End at once. What is half done is finished by whoever starts next."""
+        """End at once. What is half done is finished by the next process."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

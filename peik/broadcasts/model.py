@@ -139,7 +139,7 @@ class RecipientCounts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Canary(msgspec.Struct, frozen=True, kw_only=True):
-    """So many go first, `count` of them or `percent` of all. If more than `limit` of them fail, it stops."""
+    """How many go first: `count` of them or `percent` of all. If more than `limit` of them fail, it stops."""
 
     count: int | None = None
     percent: float | None = None
@@ -160,7 +160,7 @@ def checked_canary(canary: Canary) -> Canary:
 
 
 def slice_size(canary: Canary, recipients: int) -> int:
-    """How many go first, of so many who are not suppressed."""
+    """How many go first, of those who are not suppressed."""
     if canary.count is not None:
         return min(canary.count, recipients)
     assert canary.percent is not None
@@ -168,16 +168,16 @@ def slice_size(canary: Canary, recipients: int) -> int:
 
 
 def is_too_bad(canary: Canary, counts: RecipientCounts, size: int) -> bool:
-    """Whether so many have failed that the share of the slice is above its limit, however the others end."""
+    """Whether enough have failed that the share of the slice is above its limit, however the others end."""
     return counts.failed + counts.blocked > canary.limit * size
 
 
 # ---- what it takes ----
 
-FREE_PER_S = 30  # Telegram's own: above so many messages a second a paid broadcast costs
+FREE_PER_S = 30  # Telegram's own: above this many messages a second a paid broadcast costs
 STARS_PER_MESSAGE = 0.1
 RATE_MAX = 1000.0  # of a paid broadcast, by Telegram
-WINDOW_S = 5.0  # so many seconds' worth of the bot's pace is in the outbox at once
+WINDOW_S = 5.0  # this many seconds' worth of the bot's pace is in the outbox at once
 WINDOW_MIN = 5
 WINDOW_MAX = 1000
 
@@ -196,7 +196,7 @@ def checked_paid(paid: Paid) -> Paid:
 
 
 def stars_most(messages: int) -> float:
-    """What so many messages cost if none of them is free."""
+    """What the messages cost if none of them is free."""
     return round(messages * STARS_PER_MESSAGE, 1)
 
 
@@ -212,7 +212,7 @@ def may_still_cost(paid: Paid, handed: int, weight: int) -> int:
 
 
 def work_ms(messages: int, per_s: float | None) -> int:
-    """How long the bot needs for so many messages at its pace. None: it has none to speak of."""
+    """How long the bot needs for the messages at its pace. None: it has none to speak of."""
     return 0 if per_s is None else math.ceil(messages / per_s * 1000)
 
 
@@ -228,7 +228,7 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
     recipients: int  # of whom none is suppressed
     suppressed: int
-    is_least: bool = False  # not all were looked at: suppressed are at least so many, recipients at most
+    is_least: bool = False  # not all were looked at: suppressed are at least this many, recipients at most
     messages: int
     per_s: float | None  # the pace of its bot; None: it has none to speak of
     duration_ms: int  # of sending, quiet hours left out

@@ -37,7 +37,7 @@ _BETWEEN = re.compile(r"[\s,;]+")
 
 
 async def request_of(fields: Fields, *, bot_id: int, by: str) -> BroadcastRequest:
-    """Raises BadInput with what is to be mended."""
+    """Raises BadInput with what must be fixed."""
     method, params = _call(fields)
     return BroadcastRequest(
         bot_id=bot_id,

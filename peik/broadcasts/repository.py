@@ -76,7 +76,7 @@ class BroadcastRepository:
         self, broadcast_id: str, change: Callable[[Broadcast], Broadcast | None], lines: Lines = ()
     ) -> tuple[Broadcast, Broadcast] | None:
         """Store what `change` makes of it, with lines of its ledger, in one commit: the old one and the new one. `change` is
-        asked anew if somebody else was faster; None from it stores nothing. Raises NotFound."""
+        asked again if somebody else was faster; None from it stores nothing. Raises NotFound."""
         for _ in range(TRIES_MAX):
             document = await self._documents.document(COLLECTION, broadcast_id)
             if document is None:
@@ -168,7 +168,7 @@ def unknown(broadcast_id: str) -> NotFound:
     return NotFound(code="unknown_broadcast", detail=f"There is no broadcast {broadcast_id[:40]} here (any more).")
 
 
-# Moves of a broadcast from one phase to another, the same for whoever makes them.
+# Moves of a broadcast from one phase to another, the same for anyone who makes them.
 
 
 _WITHDRAWN_BY = frozenset(
@@ -215,7 +215,7 @@ def told(new: Broadcast) -> BroadcastMoved:
 
 
 class Overtaken(Exception):
-    """Somebody else has changed it meanwhile: what was about to be done may be wrong now. It is read anew."""
+    """Somebody else has changed it meanwhile: what was about to be done may be wrong now. It is read again."""
 
 
 class FencedUpdate:

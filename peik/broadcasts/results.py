@@ -129,7 +129,7 @@ class BroadcastResults:
         over = [one for one in seen.open if one.letter_id not in views or views[one.letter_id].state.is_final]
         ids = {one.letter_id for one in over}
         left = [views[one.letter_id] for one in seen.open if one.letter_id not in ids]
-        # What may have arrived is not taken back: it would go out anew.
+        # What may have arrived is not taken back: it would go out again.
         is_withdrawing = seen.is_withdrawing and any(_may_be_taken_back(seen, view) for view in left)
         if not over and is_withdrawing is seen.is_withdrawing:
             return seen

@@ -155,7 +155,7 @@ def shelved(key: str, bot_id: int) -> str:
 
 
 def digest_of(request: BroadcastRequest, bot_id: int) -> str:
-    """Equal for the same broadcast, whoever asks for it and whenever."""
+    """Equal for the same broadcast, no matter who asks for it and when."""
     audience = request.audience
     plain = msgspec.structs.replace(
         request, key=None, created_by=None, bot_id=bot_id, audience=ListAudience(recipients=())

@@ -395,6 +395,6 @@ def write_problem(*, code: str, status: int, detail: str) -> None:
 
 def _aside(line: str) -> None:
     """On stderr, after all that was said on stdout: in a file that takes both, they stand in their order."""
-    with contextlib.suppress(BrokenPipeError):  # whoever reads no answers may still read this
+    with contextlib.suppress(BrokenPipeError):  # a caller that reads no answers may still read this
         sys.stdout.flush()
     sys.stderr.write(line + "\n")

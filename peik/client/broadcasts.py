@@ -79,7 +79,7 @@ class BroadcastEstimate(msgspec.Struct, frozen=True, kw_only=True):
     recipients: int
     suppressed: int
     messages: int
-    is_least: bool = False  # of a long list: suppressed are at least so many, recipients at most
+    is_least: bool = False  # of a long list: suppressed are at least this many, recipients at most
     per_s: float | None = None
     duration_s: float = 0.0
     done_at: datetime.datetime | None = None
@@ -142,7 +142,7 @@ class Broadcasts:
     ) -> BroadcastInfo:
         """Make one, durably: for a list of chats, the rows of a CSV with a column chat_id, or known chats. `params` has no
         chat_id; other columns fill {placeholders} in text and caption. With `start` it begins at once, with `send_at` then."""
-        chats = None if chat_ids is None else list(chat_ids)  # in the thread of whoever gives them
+        chats = None if chat_ids is None else list(chat_ids)  # in the caller's thread
         given = {
             "method": method,
             "params": _plain(params),

@@ -207,7 +207,7 @@ class LocalTransport:
                 await self._closing.wait()
         except Exception as error:
             if opened.done():
-                raise  # to whoever closes it
+                raise  # to the one who closes it
             opened.set_exception(error)
 
     async def close(self) -> None:
@@ -313,7 +313,7 @@ class LocalTransport:
             lines = await _persistently(lambda: follower.next(timeout_s=LISTEN_S), follower) or []
             for line in lines:
                 yield line_of(line.kind, line.body, number=line.number)
-                # Whoever asks for the next one is done with this one.
+                # A caller that asks for the next one is done with this one.
                 await self._confirm(follower, {line.session_id: line.number}, reader)
                 kept[line.session_id] = line.number
             # Lines that were not wanted need not be looked at again.

@@ -434,7 +434,7 @@ class RemoteTransport:
                         line = _line(frame)
                         if line is not None:
                             yield line
-                        # Whoever asks for the next one is done with this one.
+                        # A caller that asks for the next one is done with this one.
                         passed = _passed(frame, line, places or {})
                         if reader is not None and passed:
                             await self._confirm(reader, passed)

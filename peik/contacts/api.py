@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 TYPES = ("private", "group", "supergroup", "channel")
 CURSOR_PATTERN = "^[0-9]{1,15}:-?[0-9]{1,16}$"
 CHAT_ID_PATTERN = "^-?[0-9]{1,16}$"
-# Counted one by one; whoever uses another is counted under "other".
+# Counted one by one; anyone who uses another is counted under "other".
 LANGUAGES = ("en", "fa", "ru", "uz", "ar", "tr", "es", "pt", "de", "fr", "it", "hi", "id", "uk", "kk", "zh", "")
 
 

@@ -180,7 +180,7 @@ def _read(arrival: Arrival, decode: Callable[[msgspec.Raw], _Body]) -> _Body | N
 # What holds for known chats on every store: what becomes of one that is seen again, and which ones a filter wants.
 
 
-LOOKED_FIRST = 1_000  # a page that most chats fit is full after so many
+LOOKED_FIRST = 1_000  # a page that most chats fit is full after this many
 
 
 def folded(contacts: Sequence[Contact]) -> list[Contact]:

@@ -216,7 +216,7 @@ class ChatPages:
         return await self._back(request, visitor, bot, chat, "chats_opened")
 
     async def hold(self, request: Request, visitor: Visitor) -> Response:
-        """Nothing is sent there for so many minutes."""
+        """Nothing is sent there for a number of minutes."""
         bot, chat = self._named(request, visitor)
         until_ms = self._board.peik.clock.wall_ms() + hold_ms(await Fields.sent(request))
         await self._service.hold_chat(bot.bot_id, chat, until_ms)

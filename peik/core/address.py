@@ -1,6 +1,6 @@
 """Addresses of webhooks: which ones may be written down, and which machines may be spoken to. Nothing is resolved here.
 
-A webhook's address comes from whoever holds a key. Peik stands inside somebody's network, so without these rules a key
+A webhook's address comes from anyone who holds a key. Peik stands inside somebody's network, so without these rules a key
 would be a way to send requests to routers, databases and the metadata services of clouds.
 """
 
@@ -22,7 +22,7 @@ _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 # Of IETF protocols; some of Python's tables count a part of it as global.
 _PROTOCOLS = ipaddress.ip_network("192.0.0.0/24")
 
-# Where clouds answer whoever asks with their secrets, beside link-local addresses: AWS over IPv6, Alibaba, Azure.
+# Where clouds answer anyone who asks with their secrets, beside link-local addresses: AWS over IPv6, Alibaba, Azure.
 _METADATA = tuple(map(ipaddress.ip_address, ("fd00:ec2::254", "100.100.100.200", "168.63.129.16")))
 
 Ip = ipaddress.IPv4Address | ipaddress.IPv6Address

@@ -1,4 +1,4 @@
-"""An arrival: an update that Peik promised to hand on. Values, and how Telegram's JSON is read into them."""
+"""An arrival: an update that Peik promised to deliver. Values, and how Telegram's JSON is read into them."""
 
 import hashlib
 import json
@@ -38,7 +38,7 @@ class Update(msgspec.Struct, frozen=True, kw_only=True):
 
     update_id: int  # Telegram's own
     type: str
-    lane: Chat  # the chat, or the user, or a text such as "poll:7"; arrivals of one lane are handed on in order
+    lane: Chat  # the chat, or the user, or a text such as "poll:7"; arrivals of one lane are delivered in order
     user_id: int | None = None
     message_id: int | None = None
     sent_at_ms: int | None = None  # None: Telegram does not say (a button press, a query)
@@ -66,7 +66,7 @@ class Arrival(msgspec.Struct, frozen=True, kw_only=True):
     sent_at_ms: int | None = None
     received_at_ms: int
     payload: str
-    replay_of: int | None = None  # the arrival that is handed on once more
+    replay_of: int | None = None  # the arrival that is delivered once more
     only_for: int | None = None  # the consumer that a replay is for
 
     def wire(self) -> bytes:
@@ -338,8 +338,8 @@ def spans_of(numbers: Sequence[int]) -> list[Span]:
 
 # Telegram's update ids and its 24 hours, as arithmetic: what a jump in the ids means, and when unread updates expire.
 #
-# Ids rise by one (docs/telegram.md, Update ids). So a gap is so many updates that expired or were taken by another
-# hand, unless the numbering itself began anew: after a silent week, on another server, or when the numbers were used
+# Ids rise by one (docs/telegram.md, Update ids). So a gap means updates that expired or were taken by another
+# hand, unless the numbering itself started over: after a silent week, on another server, or when the numbers were used
 # up.
 
 
@@ -348,9 +348,9 @@ DAY_MS = 24 * 3600 * 1000
 # it, so that by our own clock the silence may be a day shorter.
 SILENT_MS = 6 * DAY_MS
 THRESHOLDS = (75, 50, 25, 10)  # per cent of the day that are left
-# The queue holds so many updates at most: no push can be further behind the newest than this.
+# The queue holds this many updates at most: no push can be further behind the newest than this.
 DISORDER_MAX = 100_000
-# An inline query lives 30 s, and nothing shorter. Whoever asks again within this cannot have missed one by its age.
+# An inline query lives 30 s, and nothing shorter. Anyone who asks again within this cannot have missed one by its age.
 SHORTEST_LIFE_S = 20.0
 
 
@@ -359,7 +359,7 @@ class Continuous(msgspec.Struct, frozen=True):
 
 
 class Gap(msgspec.Struct, frozen=True, kw_only=True):
-    """So many updates were there once and are not any more."""
+    """This many updates were there once and are not any more."""
 
     count: int
 
@@ -369,7 +369,7 @@ class Unclear(msgspec.Struct, frozen=True):
 
 
 class IdsReset(msgspec.Struct, frozen=True):
-    """The numbering began anew, lower: another epoch."""
+    """The numbering started over, lower: another epoch."""
 
 
 Reading = Continuous | Gap | Unclear | IdsReset
@@ -396,7 +396,7 @@ def read_ids(
 
 
 def is_pushed_anew(update_id: int, *, newest: int | None) -> bool:
-    """Whether a pushed id shows that the numbering began anew. Pushes come out of order: a little lower means nothing."""
+    """Whether a pushed id shows that the numbering started over. Pushes come out of order: a little lower means nothing."""
     return newest is not None and update_id < newest - DISORDER_MAX
 
 

@@ -65,7 +65,7 @@ _CHATLESS_SENDS = frozenset({"postStory", "repostStory"})
 
 
 def read_call(method: str, params: bytes) -> Reading:
-    """Understand a call well enough to queue it. Raises BadInput with what to mend if it cannot be a letter."""
+    """Understand a call well enough to queue it. Raises BadInput with what to fix if it cannot be a letter."""
     name, kind = _queued(method)
     if len(params) > PARAMS_BYTES_MAX:
         raise BadInput(

@@ -90,7 +90,7 @@ CATALOGUE: tuple[CatalogueEntry, ...] = (
     _row(400, r"wrong http url specified|failed to get http url content|wrong type of the web page content|can't upload file by url|webpage_(curl_failed|media_empty)", _PASSING, _M, "Telegram could not fetch that URL. Upload the file itself.", attempts_max=3, may_be_mended=True),
     _row(400, r"group send failed", _PASSING, _M, "Telegram refused the album as a whole, often a flood in disguise."),
     _row(400, r"^(bad request: )?bad gateway", _PASSING, _M, "Trouble inside Telegram."),
-    # -- final, this message only: the caller's to mend
+    # -- final, this message only: the caller's to fix
     _row(400, r"not enough rights|chat_admin_required|topic_closed", _FINAL, _M, "The bot lacks a right for this; give it, then retry."),
     _row(400, r"message thread not found|topic_deleted", _FINAL, _M, "The topic is gone."),
     _row(400, r"message to be replied not found|reply_message_id_invalid", _FINAL, _M, "Set allow_sending_without_reply to send it anyway."),

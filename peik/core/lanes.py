@@ -1,6 +1,6 @@
 """The lanes of one bot in memory: who goes next. Fair over lanes, by priority without starvation, the head of a lane alone.
 
-Memory does not grow with the backlog: each lane keeps a window of its first letters, and only so many lanes are loaded.
+Memory does not grow with the backlog: each lane keeps a window of its first letters, and only some lanes are loaded.
 What is not here is in the store; `beyond` says where to look. Pure: it decides what to read, somebody else reads.
 """
 
@@ -410,7 +410,7 @@ class Lanes:
         lane.stamp = -1
 
     def _requeue(self, lane: Lane) -> None:
-        """Find the lane's place anew from what it holds."""
+        """Find the lane's place again from what it holds."""
         if lane.wants_load:  # while its head was in flight, something came into the lane that memory does not know
             lane.window.clear()
             self._want_load(lane)

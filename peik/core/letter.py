@@ -121,7 +121,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     id: int
     bot_id: int
-    number: int  # its place in the bot's order; a letter that joins anew gets a new one
+    number: int  # its place in the bot's order; a letter that joins again gets a new one
     method: str
     params: str
     chat: Chat

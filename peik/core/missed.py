@@ -186,7 +186,7 @@ class Nature(enum.Enum):
     WISH = "wish"  # a message: somebody wants something, and can ask again
     PRESS = "press"  # of a button: the same, and Telegram shows an answer for a moment
     FLEETING = "fleeting"  # a query that cannot be answered any more once it was missed
-    FACT = "fact"  # something happened, whoever was there to see it
+    FACT = "fact"  # something happened, no matter who was there to see it
 
 
 class Deed(enum.Enum):
@@ -206,7 +206,7 @@ _NATURES = {
     "pre_checkout_query": Nature.FLEETING,
 }
 
-# The whole rule. Facts are handed on whatever the policy: nobody can make them happen again.
+# The whole rule. Facts are delivered whatever the policy: nobody can make them happen again.
 DEEDS: dict[tuple[Policy, Nature], Deed] = {
     (Policy.PROCESS, Nature.WISH): Deed.HAND_ON,
     (Policy.PROCESS, Nature.PRESS): Deed.HAND_ON,
@@ -251,7 +251,7 @@ class MissedNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MissedVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be done about a range of arrivals. `over` are not handed on."""
+    """What is to be done about a range of arrivals. `over` are not delivered."""
 
     over: list[Span]
     notices: list[MissedNotice]
@@ -350,7 +350,7 @@ class MissedLedger:
     def close(self, answered: Collection[int] = ()) -> MissedVerdict:
         """The end of the range. `answered`: the numbers of presses whose sender has been told by an alert.
 
-        Where nobody can be told, what came is handed on instead: nothing is lost in silence.
+        Where nobody can be told, what came is delivered instead: nothing is lost in silence.
         """
         over = list(self._left)
         is_instead = self._policy is Policy.NOTIFY

@@ -40,7 +40,7 @@ class NodeRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class News(msgspec.Struct, frozen=True, kw_only=True):
-    """What other nodes have written. A bell and no more: whoever hears it looks into the store, and whoever misses it finds
+    """What other nodes have written. A bell and no more: anyone who hears it looks into the store, and anyone who misses it finds
     out at the next beat."""
 
     is_all: bool = False  # anything may have changed: something was missed
@@ -72,7 +72,7 @@ class NodeStore(Protocol):
         not drain, rounded up. Who has as much as that rounded down takes nothing while another has less, and gives one up if
         it has more: nobody goes without. Who has lived, from its first beat to its last, for less than 0.4 of a lease is
         young, and may be about to die again: nobody makes room for it, and while there are older ones it takes nothing; so a
-        node that dies again and again takes no bot out of service. What was free for 0.4 of a lease is taken by whoever
+        node that dies again and again takes no bot out of service. What was free for 0.4 of a lease is taken by anyone who
         beats, share or not. A lease that was over but that nobody took goes on under its epoch.
 
         Raises StoreUnavailable; what the node then holds is unknown, and ends when it would have ended.

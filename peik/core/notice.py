@@ -135,7 +135,7 @@ def alert_text(words: NoticeWords, *, is_handled: bool, away_s: float) -> str:
 
 
 def limited_text(words: NoticeWords) -> str:
-    """For somebody who writes faster than is handed on."""
+    """For somebody who writes faster than updates are delivered."""
     return _filled(words.limited, words)
 
 

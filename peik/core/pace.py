@@ -213,7 +213,7 @@ class Pace:
         return max(free_at, self._bot_held_until)
 
     def chat_ready_at(self, chat: Chat, now: float, *, weight: int = 1, is_edit: bool = False) -> float:
-        """When this chat may get its next letter, of so many messages. All threads of a chat share its pace."""
+        """When this chat may get its next letter, of a number of messages. All threads of a chat share its pace."""
         pace = self._chats.get(chat)
         if pace is None:
             return _NEVER
@@ -411,7 +411,7 @@ class Pace:
 
 
 def _minute_ready_at(minute: deque[float], now: float, *, allowed: int, weight: int) -> float:
-    """When so many more fit into a group's minute."""
+    """When a number of messages more fit into a group's minute."""
     _trim_minute(minute, now)
     fits_beside = allowed - min(max(weight, 1), allowed)  # more than a whole minute's worth goes into an empty one
     if len(minute) <= fits_beside:

@@ -88,7 +88,7 @@ def message_ids_in(result: str | bytes) -> tuple[int, ...]:
     return tuple(one.message_id for one in found) if isinstance(found, list) else (found.message_id,)
 
 
-# Which trace the code that runs now belongs to. Whoever hands an arrival on sets it; the outbox reads it when letters
+# Which trace the code that runs now belongs to. Anyone who hands an arrival on sets it; the outbox reads it when letters
 # come.
 #
 # It is a context variable: tasks that a handler begins belong to the same trace, and handlers beside each other never

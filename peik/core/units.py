@@ -74,7 +74,7 @@ H = TypeVar("H", bound=Hashable)
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
-    """So many a second, and at once no more than `burst`."""
+    """A number a second, and at once no more than `burst`."""
 
     per_s: float
     burst: int
@@ -119,7 +119,7 @@ class Limiter(Generic[H]):
         """0: it may, and one less is left. Else how long until it may, and nothing was spent."""
         full_at = max(self._full_at.pop(holder, now), now)
         wait_s = full_at + (1 - rate.burst) / rate.per_s - now
-        # What is refused spends nothing: whoever goes on knocking does not shut himself out for longer.
+        # What is refused spends nothing: anyone who goes on knocking does not shut himself out for longer.
         self._full_at[holder] = full_at if wait_s > 0 else full_at + 1 / rate.per_s
         self._forget(now)
         return max(0.0, wait_s)
@@ -138,7 +138,7 @@ class Limiter(Generic[H]):
             del self._full_at[oldest]
 
 
-# How many arrivals may be handed on: one bucket that fills evenly, and one such bucket per Telegram user. Pure.
+# How many arrivals may be delivered: one bucket that fills evenly, and one such bucket per Telegram user. Pure.
 
 
 USER_BURST_MIN = 5
@@ -147,7 +147,7 @@ REMEMBERED_MIN = 4096  # users, before those whose buckets are full again are fo
 
 
 class RateBucket:
-    """So many a second, and at once no more than `burst`. A rate of 0 is no limit."""
+    """A number a second, and at once no more than `burst`. A rate of 0 is no limit."""
 
     __slots__ = ("_at", "_burst", "_level", "_rate")
 

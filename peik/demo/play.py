@@ -400,7 +400,7 @@ async def _chapter_trouble(scene: DemoScene, *, unheard: list[int], unanswered: 
 
 
 async def _struck(scene: DemoScene, count: int) -> None:
-    """Until so many letters hang in the air."""
+    """Until a number of letters is in flight."""
     async with asyncio.timeout(30):
         while True:
             if (await scene.stage.sim.counters()).faults.get("hang", 0) >= count:

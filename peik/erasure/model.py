@@ -171,7 +171,7 @@ def _reword(person: ErasedPerson, field: str, value: Any) -> Any:
 
 
 def hollow(person: ErasedPerson, payload: str) -> str:
-    """An update of the person's own with its shape and nothing in it: whoever reads it strictly can still read it."""
+    """An update of the person's own with its shape and nothing in it: anyone who reads it strictly can still read it."""
     document = _opened(payload)
     return "{}" if document is None else msgspec.json.encode(_hollow(person, "", document)).decode()
 

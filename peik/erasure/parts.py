@@ -111,7 +111,7 @@ class ArrivalsPart:
             before = page[-1].arrival.id
 
     async def _end(self, views: Sequence[ArrivalView]) -> None:
-        """They are over for everybody who has not had them yet: there is nothing left in them to hand on."""
+        """They are over for everybody who has not had them yet: there is nothing left in them to deliver."""
         open_for: dict[tuple[int, str], list[int]] = defaultdict(list)
         for view in views:
             for one in view.deliveries:
@@ -152,7 +152,7 @@ class TracesPart:
     def __init__(
         self, forgetting: Forgetting, *, bots: Callable[[], Iterable[int]], reread: Callable[[int], Awaitable[None]]
     ) -> None:
-        """`reread`: whoever sends for a bot here looks anew what is known of its chats."""
+        """`reread`: anyone who sends for a bot here looks again what is known of its chats."""
         self._forgetting = forgetting
         self._bots = bots
         self._reread = reread
@@ -171,7 +171,7 @@ class TracesPart:
         return found
 
 
-# The gateway's cache of files. Whose they are cannot be told, so that all of them go, and are fetched anew.
+# The gateway's cache of files. Whose they are cannot be told, so that all of them go, and are fetched again.
 
 
 class FileCachePart:

@@ -20,7 +20,7 @@ from peik.erasure.store import ErasurePart, Forgetting
 from peik.errors import BadInput, Conflict, NotFound, Unavailable, described
 from peik.wakeup import Wakeup
 
-# Acts of forgetting, on document. An act is filed before its work begins, so that whoever starts next can end it; once
+# Acts of forgetting, on document. An act is filed before its work begins, so that the next process can end it; once
 # it is over it says what was done and no longer to whom.
 
 
@@ -209,7 +209,7 @@ class Eraser:
     # ---- what doors ask ----
 
     async def person(self, *, user_id: int | None, name: str | None = None, bot_id: int | None = None) -> ErasedPerson:
-        """Whoever is meant. Raises BadInput, NotFound."""
+        """Who is meant. Raises BadInput, NotFound."""
         if (user_id is None) is (name is None):
             raise BadInput(code="bad_person", detail="Say who: a Telegram user id, or your own name of a linked user.")
         if name is not None:

@@ -11,7 +11,7 @@ from peik.erasure.model import ErasedPerson, Found
 
 class ErasurePart(Protocol):
     """Somebody who keeps records of people, and forgets one of them. It may be asked again and again: what is gone is not counted
-    twice. Everything is done in bounded commits, so that whoever sends waits no longer than for one of them."""
+    twice. Everything is done in bounded commits, so that anyone who sends waits no longer than for one of them."""
 
     async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
         """By place, what became of it; in a dry run, what would. Raises StoreUnavailable: what was done until then is done."""
@@ -60,7 +60,7 @@ class Forgetting(Protocol):
         that has not ended, or was sent again meanwhile, stays."""
 
     async def logged(self, cursor: str | None, limit: int) -> tuple[list[LoggedLine], str | None]:
-        """The message log, about so many lines at a time; None: that was the last page."""
+        """The message log, about `limit` lines at a time; None: that was the last page."""
 
     async def drop_logged(self, ids: Sequence[int]) -> int: ...
 

@@ -380,7 +380,7 @@ def last_update_of(shape: TableShape, row: Mapping[str, Value]) -> int | None:
     found = _WHOLE.fullmatch(_text(row.get(shape.columns["value"])))
     if found is None:
         return None
-    # An id taken for "next" that was the last is handed on twice; the other way round the next one is lost.
+    # An id taken for "next" that was the last is delivered twice; the other way round the next one is lost.
     number = int(found.group(1)) - (0 if is_last else 1)
     return number if 0 < number < 2**31 else None
 

@@ -131,7 +131,7 @@ def _last_update(source: ImportSource, shape: TableShape, bot_id: str | None, le
 def made_of(
     source: ImportSource, part: ImportPart, wanted: ImportWanted, name: str
 ) -> Iterator[tuple[SourceRow, Document]]:
-    """Every row that can be brought, as Peik takes it. What stays is counted in the part, each time anew."""
+    """Every row that can be brought, as Peik takes it. What stays is counted in the part, each time again."""
     part.rows, part.standings, part.words, part.first, part.oldest_ms = 0, {}, {}, None, None
     make = _letter if part.shape.kind is TableKind.LETTERS else _person
     for row in source.rows(part.shape.table):

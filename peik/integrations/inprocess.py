@@ -82,7 +82,7 @@ class LocalGateway:
     ) -> GatewayAnswer:
         """What the gateway answers over HTTP. Raises what reading a file raises; nothing was accepted then.
 
-        Whoever stops waiting takes nothing back: a letter that is accepted goes its way.
+        Anyone who stops waiting takes nothing back: a letter that is accepted goes its way.
         """
         try:
             gateway, runtime = self._opened()
@@ -225,7 +225,7 @@ def _taking(feed: UpdateFeed) -> Callable[[Arrival, int], Awaitable[None]]:
 
 
 async def _receive(runtime: Runtime, token: Token) -> None:
-    """Whoever handles a bot's updates wants them fetched."""
+    """Anyone who handles a bot's updates wants them fetched."""
     if runtime.outbox.service.known(token.bot_id) is None:
         await runtime.outbox.service.save_bot(token, inbound="polling")
     else:

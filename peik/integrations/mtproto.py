@@ -369,7 +369,7 @@ class _Count:
 
 
 async def _run(bridge: _Bridge, runtime: Runtime, token: Token, *, policy: str | None) -> int:
-    """Fetch, then hand on, until nothing that was there has not had its turn."""
+    """Fetch, then deliver, until nothing that was there has not had its turn."""
     bot_id = token.bot_id
     if runtime.outbox.service.known(bot_id) is None:
         await runtime.outbox.service.save_bot(token)
@@ -394,7 +394,7 @@ async def _run(bridge: _Bridge, runtime: Runtime, token: Token, *, policy: str |
 
 
 async def _fetch(runtime: Runtime, bot_id: int, count: _Count) -> Problem | None:
-    """One pass. If there can be none now, what is here already is handed on before that is said."""
+    """One pass. If there can be none now, what is here already is delivered before that is said."""
     if not await _serves(runtime, bot_id):
         plain_log().info("~ another process owns the store, and fetches", bot=bot_id)
         return None

@@ -38,7 +38,7 @@ class PeikRequest(BaseRequest):
         return READ_TIMEOUT_S
 
     async def initialize(self) -> None:
-        """Nothing is opened here: whoever opened Peik closes it."""
+        """Nothing is opened here: the caller that opened Peik closes it."""
 
     async def shutdown(self) -> None:
         """See initialize."""

@@ -49,7 +49,7 @@ def floor_of(space: Space, wanted: int | None) -> int:
 
 
 def lacking(wanted: int, account: Account, space: Space, *, bytes_max: int | None, floor: int) -> str | None:
-    """Why there is no room for so many bytes more, as a sentence; None: there is."""
+    """Why there is no room for this many bytes more, as a sentence; None: there is."""
     if bytes_max is not None and account.held + wanted > bytes_max:
         return (
             f"Work folders may hold {shown(bytes_max)} together; {shown(account.held)} are set aside already, "
@@ -128,7 +128,7 @@ def _size_here(folder: int, path: str, waiting: list[str], twice: set[int]) -> i
 
 def remove(path: Path) -> None:
     """All of it goes, and nothing outside: links are not followed, and nothing that is mounted there is touched. However deep it
-    is, whoever may not write to it. Raises the first OSError after removing whatever can be removed."""
+    is, no matter who may not write to it. Raises the first OSError after removing whatever can be removed."""
     with suppress(FileNotFoundError):  # somebody else was quicker
         if not stat.S_ISDIR(path.lstat().st_mode):
             path.unlink()

@@ -379,7 +379,7 @@ class Hosts:
             well = (name for name, breaker in self._known.items() if breaker.state is HostState.CLOSED)
             name = next(well, None) or next(iter(self._known))
             breaker = self._known.pop(name)
-            if breaker.state is not HostState.CLOSED:  # whoever was told that it is down must hear an end of it
+            if breaker.state is not HostState.CLOSED:  # anyone who was told that it is down must hear an end of it
                 self._events.tell(HostClosed(host=name, after_s=self._clock.mono() - breaker.opened_at))
 
 

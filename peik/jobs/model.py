@@ -141,7 +141,7 @@ class Ran(msgspec.Struct, frozen=True, kw_only=True):
     run: int
     end: JobEnd
     reason: str | None = None  # as a sentence
-    trace: str | None = None  # where in the work an error was raised, for whoever wrote it
+    trace: str | None = None  # where in the work an error was raised, for its author
     result: str | None = None
     bytes_used: int = 0
     due_at_ms: int | None = None  # of one that was put off; or what the job itself asked for
@@ -305,7 +305,7 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def first_text(notice: JobNotice, words: NoticeWords) -> str:
-    """The text with which the message is sent. It depends on the notice alone: whoever sends it sends the same, so that its
+    """The text with which the message is sent. It depends on the notice alone: anyone who sends it sends the same, so that its
     key makes it one message, however many nodes and lives try."""
     return _told(words.jobs.queued, notice, words)
 

@@ -119,7 +119,7 @@ def _main() -> Message:
 
 
 async def _to_its_end(ending: Coroutine[Any, Any, None]) -> None:
-    """Whoever cancels us waits: nothing may be left running."""
+    """A caller that cancels us waits: nothing may be left running."""
     task = asyncio.create_task(ending)
     cancelled: asyncio.CancelledError | None = None
     while not task.done():
@@ -330,7 +330,7 @@ class _Output(asyncio.Protocol):
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
-        *whole, rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")  # a bar of progress begins its line anew
+        *whole, rest = (self._rest + data).replace(b"\r", b"\n").split(b"\n")  # a bar of progress begins its line again
         for line in whole:
             self._take(line)
         self._rest = rest[:LINE_BYTES_MAX]

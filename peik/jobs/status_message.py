@@ -1,7 +1,7 @@
 """Tells people in their chat how their jobs go: one message per job, edited at leisure, by letters of the outbox. Its words
 are in `inbox/notices.toml`, with all that chats are told.
 
-The message is sent under a key of the job, with a text that depends on the notice alone. So whoever sends it, on whichever
+The message is sent under a key of the job, with a text that depends on the notice alone. So anyone who sends it, on whichever
 node and in whichever life, gets the same letter; all that follows are edits of it, which do no harm when they are repeated. How
 a job ended is told under a key of that end, and then kept with the job; what a crash left untold is found by `recover`.
 """
@@ -99,7 +99,7 @@ class StatusStory:
 
     @property
     def is_idle(self) -> bool:
-        """Whoever begins it, or wants it once more, brings it back; until then there is nothing to say."""
+        """Anyone who begins it, or wants it once more, brings it back; until then there is nothing to say."""
         match self.stage:
             case JobStage.WAITING:
                 return self.ahead is None
@@ -412,7 +412,7 @@ class StatusMessages:
         except BadInput as error:
             if error.code != "unknown_reference":
                 raise
-            # Letters are kept for some days, and jobs may be put off for months: then the message is sent anew.
+            # Letters are kept for some days, and jobs may be put off for months: then the message is sent again.
             tale.told, tale.last_letter, tale.said = StatusTold(), None, None
             raise _MessageForgotten from None
         tale.last_letter = letter

@@ -1,7 +1,7 @@
 """What jobs ask of the store. Behind it stand SQLite, PostgreSQL and Redis alike.
 
 Jobs of one kind, one rank and one user stand in a **line**, in the order in which they came. Each line has a **ticket**: a number
-drawn when the line gets its first job, and drawn anew each time one of its jobs begins. Lines go in the order of their tickets,
+drawn when the line gets its first job, and drawn again each time one of its jobs begins. Lines go in the order of their tickets,
 those of a better rank first; one whose user has as many running as allowed is passed over, and keeps its ticket. So while
 somebody waits who could go, nobody else of the same rank goes twice.
 """
@@ -215,7 +215,7 @@ def begun(job: JobRecord, *, node: str, ends_at_ms: int, at_ms: int) -> JobRecor
         run=job.run + 1,
         node=node,
         ends_at_ms=ends_at_ms,
-        started_at_ms=max(at_ms, job.created_at_ms),  # whoever queued it may have a clock that is ahead
+        started_at_ms=max(at_ms, job.created_at_ms),  # the node that queued it may have a clock that is ahead
         progress=None,
         progress_text=None,
     )

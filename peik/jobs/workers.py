@@ -1,4 +1,4 @@
-"""Does the jobs of the kinds that this process knows: takes what may run, keeps its leases alive, and hands on what it cannot
+"""Does the jobs of the kinds that this process knows: takes what may run, keeps its leases alive, and passes on what it cannot
 end. One per process; the store sees to it that all of them together stay within the terms of each kind."""
 
 import asyncio

@@ -140,7 +140,7 @@ async def look_up(place: LoadPlace, mark: str, chat: int) -> KnownLetters | None
     """What Peik has of the letter with this mark. None: nothing, however far one looks."""
     query = f"/v1/letters?text={quote(mark)}&chat_id={chat}&limit=2"
     page = decoded(await place.peik.ask("GET", query), _Page, "Peik")
-    while not page.letters and page.next_cursor is not None:  # a page looks at so many letters and not further
+    while not page.letters and page.next_cursor is not None:  # a page looks at this many letters and not further
         page = decoded(await place.peik.ask("GET", f"{query}&cursor={quote(page.next_cursor)}"), _Page, "Peik")
     return page.letters[0] if page.letters else None
 

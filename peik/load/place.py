@@ -1,5 +1,5 @@
 """Where the load goes: a Peik and the simulated Telegram behind it, both started here in a folder of their own, or both
-already running. Whoever opens a place closes it, and nothing of ours stays."""
+already running. Anyone who opens a place closes it, and nothing of ours stays."""
 
 import asyncio
 import contextlib

@@ -73,7 +73,7 @@ def profile(users_a_day: int) -> tuple[float, float]:
 
 
 def users_a_day(letters_per_s: float) -> int:
-    """For so many letters a second in the busiest minute, answers included."""
+    """For a number of letters a second in the busiest minute, answers included."""
     return int(letters_per_s / (REQUESTS * PEAK * LETTERS))
 
 
@@ -139,7 +139,7 @@ class LatencyFigures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LatencyBar(msgspec.Struct, frozen=True, kw_only=True):
-    """So many took at most `up_to_s`, and more than the bar before it; the last one has no bound."""
+    """How many took at most `up_to_s`, and more than the bar before it; the last one has no bound."""
 
     up_to_s: float | None
     count: int
@@ -184,7 +184,7 @@ class Latencies:
         return [LatencyBar(up_to_s=edges[number], count=counts[number]) for number in range(full[0], full[-1] + 1)]
 
     def over_time(self, percent: float, *, width_s: float) -> list[tuple[float, float]]:
-        """The percentile of what was due in each stretch of so many seconds, at the stretch's middle."""
+        """The percentile of what was due in each stretch of some seconds, at the stretch's middle."""
         stretches: dict[int, list[float]] = {}
         for due_s, took_s in self:
             stretches.setdefault(int(due_s // width_s), []).append(took_s)
@@ -194,7 +194,7 @@ class Latencies:
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest that so many of a hundred do not exceed."""
+    """The smallest value that a percentage of them does not exceed."""
     return ordered[max(0, math.ceil(len(ordered) * percent / 100) - 1)]
 
 

@@ -187,7 +187,7 @@ def per_second(moments: Sequence[float], *, for_s: float) -> list[Sample]:
 
 
 def thinned(samples: Sequence[Sample]) -> list[Sample]:
-    """So many that a plot can show, the last one among them."""
+    """As many as a plot can show, the last one among them."""
     step = max(1, len(samples) // POINTS)
     return [*samples[:-1:step], *samples[-1:]]
 
@@ -242,7 +242,7 @@ def facts_of(result: Result) -> list[tuple[str, str]]:
 
 
 def bars_drawn(bars: Sequence[LatencyBar]) -> list[str]:
-    """A histogram in lines of text: up to so many ms, a bar, how many."""
+    """A histogram in lines of text: up to a number of ms, a bar, how many."""
     most, total = max((bar.count for bar in bars), default=1), sum(bar.count for bar in bars)
     drawn = []
     for bar in bars:

@@ -1,6 +1,6 @@
 """Peik's log, kept in the archive as well: a second log of the same events, whose lines are written in batches.
 
-Whoever logs is never held up and never failed: what cannot be kept is dropped, counted and told of later.
+Anyone who logs is never held up and never failed: what cannot be kept is dropped, counted and told of later.
 """
 
 import asyncio
@@ -60,7 +60,7 @@ class ArchivedLog:
                 async with asyncio.timeout(LAST_S):
                     await self._write()
 
-    # ---- from whoever logs ----
+    # ---- from anyone who logs ----
 
     def _keep(self, logger: object, method: str, said: structlog.typing.EventDict) -> structlog.typing.EventDict:
         """As the last processor: nothing is shown by this log."""

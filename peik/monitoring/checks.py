@@ -159,7 +159,7 @@ COLLECTION = "doctor"
 MEASURE_S = 1.0
 COMMITS_MAX = 2000
 SENT_S = 60.0  # for a running Peik to say how a test alert went
-PANEL = "/admin/sign-in"  # where /admin leads whoever is not signed in
+PANEL = "/admin/sign-in"  # where /admin leads anyone who is not signed in
 
 
 async def of_admin_key(scene: DoctorScene) -> list[Finding]:

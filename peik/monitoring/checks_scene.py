@@ -34,7 +34,7 @@ ASK_S = 10.0
 class DoctorWanted(msgspec.Struct, frozen=True, kw_only=True):
     """What somebody wants to know beyond what is always looked at."""
 
-    users_a_day: int | None = None  # before a launch for so many
+    users_a_day: int | None = None  # before a launch for this many
     room_bytes: int = ROOM_BYTES
     channels: tuple[str, ...] = ()
     bot_id: int | None = None  # who must see them; None: the first bot

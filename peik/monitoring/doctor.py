@@ -102,7 +102,7 @@ def of_open_files(most: int, *, polled: int) -> Finding:
 
 
 class _Fault(msgspec.Struct, frozen=True):
-    """Of Python itself, in something that Peik uses; mended from these releases of 3.11, 3.12 … on."""
+    """Of Python itself, in something that Peik uses; fixed from these releases of 3.11, 3.12 … on."""
 
     words: str
     mended: dict[int, int]
@@ -470,7 +470,7 @@ def findings(
 
 
 def most(measured: MeasuredCapacity, keeping: Keeping) -> int:
-    """So many new users a day, by whatever is short first."""
+    """How many new users a day, by whatever is short first."""
     bounds = [(measured.room_bytes - keeping.work_bytes) / _stored_bytes(1, keeping)]
     if measured.load is not None:
         bounds.append(measured.load.letters_per_s / (REQUESTS * PEAK * LETTERS))

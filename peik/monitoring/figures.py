@@ -56,7 +56,7 @@ class Figures:
         self._documents = documents
         self._clock = clock
         self._settled = settled
-        # The start is part of the key: a node of the same name that begins anew within the minute has a document of its own.
+        # The start is part of the key: a node of the same name that starts over within the minute has a document of its own.
         name = node.encode("ascii", "replace").decode()[: KEY_CHARS_MAX - 30]
         self._own = f"{name}:{clock.wall_ms():x}"
         self._bell = Wakeup()
@@ -64,7 +64,7 @@ class Figures:
         self._counted = Sums()  # at the beginning of this minute
         self._looks: deque[tuple[float, Sums]] = deque([(clock.mono(), Sums())], maxlen=7)
         self._minutes: dict[int, Sums] = {}  # those that are over, of all nodes together
-        self._mine: dict[int, Sums] = {}  # of this node, which may have to be filed anew
+        self._mine: dict[int, Sums] = {}  # of this node, which may have to be filed again
         self._unfiled: set[int] = set()
         self._seen: dict[str, int] = {}  # versions of documents, by key
         self._newest: dict[str, tuple[int, Sums]] = {}  # by node, others only: its last minute
@@ -204,7 +204,7 @@ class Figures:
     def _own_minute(self, minute: int, sums: Sums) -> None:
         self._add(minute, sums)
         mine = self._mine.setdefault(minute, Sums())
-        mine.take_up(sums)  # there was one before if the wall clock was put back, or if it was mended
+        mine.take_up(sums)  # there was one before if the wall clock was put back, or if it was fixed
         self._unfiled.add(minute)
         self._seen[self._key(minute)] = _OWN
         for old in sorted(self._mine)[:-UNFILED_MAX]:

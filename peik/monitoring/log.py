@@ -38,7 +38,7 @@ class LogWriter:
         self._said_at: dict[Hashable, float] = {}  # in the order in which it was said
 
     def is_news(self, *trouble: Hashable) -> bool:
-        """Whoever needs the store asks it every second or two; of an hour with a full disk the log needs sixty lines."""
+        """Anyone who needs the store asks it every second or two; of an hour with a full disk the log needs sixty lines."""
         now = self._clock.mono()
         while self._said_at and now - self._said_at[oldest := next(iter(self._said_at))] >= SAME_S:
             del self._said_at[oldest]

@@ -59,7 +59,7 @@ class LogFile:
         # A disk that hangs must not keep Peik from ending: the thread ends with the process.
         self._thread.join(self._last_s)
 
-    # ---- from whoever logs ----
+    # ---- from anyone who logs ----
 
     def keep(self, logger: object, method: str, said: structlog.typing.EventDict) -> structlog.typing.EventDict:
         """As a processor before the one that makes text of it for the terminal."""
@@ -137,7 +137,7 @@ def open_file(path: Path) -> LogFile | None:
 
 
 def _settle(done: "asyncio.Future[Any]", value: object, error: Exception | None) -> None:
-    if done.done():  # whoever asked has gone
+    if done.done():  # the caller has gone
         return
     if error is None:
         done.set_result(value)

@@ -255,7 +255,7 @@ class MetricsAnswer(Written, frozen=True, kw_only=True):
 
 
 class MetricsApi:
-    """`is_open`: whoever reaches the port may read them; else a key with the scope read, for all bots."""
+    """`is_open`: anyone who reaches the port may read them; else a key with the scope read, for all bots."""
 
     def __init__(
         self,

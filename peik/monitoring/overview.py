@@ -52,7 +52,7 @@ T = TypeVar("T")
 
 
 class OverviewPart(Generic[T]):
-    """What was answered last, for `fresh_s` at least. Not safe for two at once: whoever has parts asks them in turn."""
+    """What was answered last, for `fresh_s` at least. Not safe for two at once: anyone who has parts asks them in turn."""
 
     def __init__(
         self, name: str, ask: Callable[[], Awaitable[T]], empty: T, *, clock: Clock, fresh_s: float = 1.0

@@ -94,7 +94,7 @@ class Pulse:
 COLLECTION = "standings"
 LOOK_S = 10.0  # so late, at most, do others see what changed here
 LEFT_MS = 10 * 60_000  # a document of a node that is gone is taken away after so long
-AGAIN_S = 300.0  # filed anew, changed or not: another node may have taken us for gone
+AGAIN_S = 300.0  # filed again, changed or not: another node may have taken us for gone
 NODES_MAX = 1000
 LAST_S = 1.0
 

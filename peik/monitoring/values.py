@@ -178,7 +178,7 @@ class Histogram:
         return same
 
     def percentile(self, percent: float) -> float | None:
-        """So many of a hundred took no longer than this. None: nothing was counted. Between two bounds it is guessed."""
+        """A percentage of them took no longer than this. None: nothing was counted. Between two bounds it is guessed."""
         wanted = self.count * percent / 100
         if not wanted:
             return None

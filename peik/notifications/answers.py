@@ -73,7 +73,7 @@ class LinkCodeAnswer(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: Moment
 
     def __repr__(self) -> str:
-        return f"LinkCodeAnswer(user_id={self.user_id!r})"  # whoever has the code is that user
+        return f"LinkCodeAnswer(user_id={self.user_id!r})"  # anyone who has the code is that user
 
 
 class TemplateAnswer(msgspec.Struct, frozen=True, kw_only=True):

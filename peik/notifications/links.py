@@ -75,8 +75,8 @@ class Links:
     ) -> NewCode:
         """A code that links one chat to this user, once. An older one of his is over; a link that he has stays until then.
 
-        `bot_ids`: those of the caller; None: all. Whoever has some bots only makes names for them, and takes over none that is
-        another's. Whoever has all takes over a name that was made for one bot, and a link that came of it is over. Raises
+        `bot_ids`: those of the caller; None: all. Anyone who has some bots only makes names for them, and takes over none that is
+        another's. Anyone who has all takes over a name that was made for one bot, and a link that came of it is over. Raises
         Forbidden."""
         checked_user(user_id)
         spoken = None if language is None else checked_language(language)
@@ -206,7 +206,7 @@ class Links:
 
 
 async def in_turn(act: Callable[[], Awaitable[T]]) -> T:
-    """Do it anew for as long as others change the same documents meanwhile. Raises StoreUnavailable if they always do."""
+    """Do it again for as long as others change the same documents meanwhile. Raises StoreUnavailable if they always do."""
     for _ in range(TURNS_MAX):
         try:
             return await act()
@@ -232,7 +232,7 @@ def not_linked(user_id: str) -> NotFound:
 # one twice.
 #
 # A code that was used stays for a day, with the chat that used it, and a wrong one is counted by the number of its
-# arrival. So whoever sees the same message again comes to the same end, and its answer goes out under a key of that
+# arrival. So anyone who sees the same message again comes to the same end, and its answer goes out under a key of that
 # message.
 
 

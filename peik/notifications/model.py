@@ -255,7 +255,7 @@ class OutgoingNotice(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Parcel(msgspec.Struct, frozen=True, kw_only=True):
-    """Notices of one person that go together, with their calls as they will be made: whoever finishes it makes the same."""
+    """Notices of one person that go together, with their calls as they will be made: each node makes the same."""
 
     id: str  # of its first notice
     notice_ids: tuple[str, ...]

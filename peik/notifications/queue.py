@@ -1,7 +1,7 @@
 """Makes parcels of notices that may go now, and puts off those that may not: for the rate of a person, or for hours in
 which he is to be left alone, as they are by now.
 
-A parcel is filed with its calls before any of them is made, in one commit with all that led to it. Whoever finishes it, this
+A parcel is filed with its calls before any of them is made, in one commit with all that led to it. Anyone who finishes it, this
 life or the next, makes the same calls under the same keys.
 """
 
@@ -62,7 +62,7 @@ class Packing:
     def __init__(self, documents: DocumentStore, *, rate_max: int, quiet: Quiet | None = None) -> None:
         self._documents = documents
         self._rate_max = rate_max  # messages an hour to one person; 0: no bound
-        self._quiet = quiet  # for whoever has no hours of his own
+        self._quiet = quiet  # for users without hours of their own
 
     async def plan(self, notices: Sequence[Notice], *, at_ms: int, may_merge: bool) -> PackingPlan:
         """Decide about notices that are due, in their order. Nothing is written here."""
@@ -117,7 +117,7 @@ class Packing:
         plan.filings.extend(filed(NOTICES, one.id, one) for one in bundle)
 
     def _go_at(self, user: User | None, sent: list[int], at_ms: int) -> int:
-        """When the next may go to this person. His hours are asked anew: he may have changed them, we may be late, and what
+        """When the next may go to this person. His hours are asked again: he may have changed them, we may be late, and what
         the rate puts off may fall into them."""
         go_at = may_go_at(sent, at_ms=at_ms, rate_max=self._rate_max) if self._rate_max else at_ms
         try:
@@ -287,9 +287,9 @@ def _few(parcels: Sequence[Parcel]) -> Iterator[list[Parcel]]:
 
 
 PAGE = 500
-CHARS_MAX = 2_000_000  # of notices in one commit, which has a bound: each is filed anew, and once more in its parcel
+CHARS_MAX = 2_000_000  # of notices in one commit, which has a bound: each is filed again, and once more in its parcel
 LOOK_S_MAX = 300.0  # look again at the latest after so long, whatever was heard
-PARCEL_S = 10.0  # a younger parcel is being handed over by whoever packed it
+PARCEL_S = 10.0  # a younger parcel is being handed over by the node that packed it
 RETRY_S = 2.0
 SLACK_S = 0.002  # a timer may ring a hair before its time
 

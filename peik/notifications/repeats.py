@@ -1,4 +1,4 @@
-"""Which notification a key stands for. It is filed under the bot, so that no key is ever used for two, and under whoever was
+"""Which notification a key stands for. It is filed under the bot, so that no key is ever used for two, and under the user who was
 named, so that a repeat is known whatever has changed since: he may have no bot by now, or another one."""
 
 from collections.abc import Iterable, Sequence
@@ -50,7 +50,7 @@ class Repeats:
 
 
 def digest_asked(request: NotifyRequest) -> str:
-    """Of what was asked for, whoever asked."""
+    """Of what was asked for, no matter who asked."""
     return digest_of(msgspec.json.encode(msgspec.structs.replace(request, bot_ids=None, hook=None)).decode())
 
 

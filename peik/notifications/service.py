@@ -186,7 +186,7 @@ LOCKS = 64
 
 class NotificationTerms(msgspec.Struct, frozen=True, kw_only=True):
     rate_max: int = 30  # messages an hour to one person; 0: no bound
-    quiet: Quiet | None = None  # for whoever has no hours of his own
+    quiet: Quiet | None = None  # for users without hours of their own
     keep_ms: int = 7 * 86400 * 1000
 
 
@@ -296,7 +296,7 @@ class NotificationService:
         try:
             return {notice.id: notice for notice in await self._handing.over(parcels)}
         except Unavailable:
-            # They are accepted all the same: their parcels are durable, and whoever does the chores hands them over.
+            # They are accepted all the same: their parcels are durable, and anyone who does the chores hands them over.
             self._releasing.look()
             return {}
 

@@ -26,7 +26,7 @@ from peik.telegram.routes import Routes
 ASK_S = 5.0  # for getMe: who wants a link waits for it
 KEYS_MS = (
     40 * 3600 * 1000
-)  # keys of letters are kept for 48 hours: whoever comes later looks for the letters themselves
+)  # keys of letters are kept for 48 hours: anyone who comes later looks for the letters themselves
 FOUND_MAX = 1000
 
 

@@ -32,7 +32,7 @@ class Attachments:
         self._clock = clock
         self._known: dict[int, str] = {}  # by letter, while it is in flight
         self._spoiled: dict[int, str] = {}  # the same: why its files cannot be sent, ever
-        self._refused: set[tuple[str, str]] = set()  # ids that Telegram did not take, until the file is uploaded anew
+        self._refused: set[tuple[str, str]] = set()  # ids that Telegram did not take, until the file is uploaded again
 
     async def prepare(self, letter: Letter) -> None:
         """Look up whether the letter's file was uploaded before, by any letter of this bot. If not, bring its files here.

@@ -123,7 +123,7 @@ _METHODS = {
 }
 _COUNTS = ("waiting", "delayed", "active", "completed", "failed", "cancelled")
 _WATCH_S = 1.0
-_NAP_S = 0.05  # how long Ctrl-C is noted and not heeded
+_NAP_S = 0.05  # how long Ctrl-C is noted and not honoured
 
 LetterId = Annotated[str, typer.Argument(metavar="ID", help="The letter's id.")]
 

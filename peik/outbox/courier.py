@@ -159,7 +159,7 @@ class Courier:
         self._routing = group.create_task(self._routes.run())
 
     def stop(self) -> None:
-        """End at once. What is still in flight is uncertain to whoever sends next."""
+        """End at once. What is still in flight is uncertain to the next sender."""
         for task in (self._routing, *self._tasks.values()):
             if task is not None:
                 task.cancel()
@@ -196,7 +196,7 @@ class Courier:
             sender.wake()
 
     async def _supervise(self, bot_id: int) -> None:
-        """A sender that meets a surprise begins anew from the store; what it had in flight is uncertain then."""
+        """A sender that meets a surprise starts over from the store; what it had in flight is uncertain then."""
         while True:
             sender = self.senders[bot_id]
             try:
@@ -205,7 +205,7 @@ class Courier:
                 self._events.tell(Surprise(bot_id=bot_id, where="sender", error=described(error)))
             await asyncio.sleep(RESTART_S)
             if self._lease_of(bot_id) is not sender.lease:
-                return  # it was let go, or lost: whoever sends next takes up what is left
+                return  # it was let go, or lost: the next sender takes up what is left
             self.senders[bot_id] = self._make_sender(self.senders[bot_id].bot, sender.lease)
 
     async def drain(self, grace_s: float) -> bool:

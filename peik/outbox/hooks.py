@@ -51,7 +51,7 @@ def judge(status: int) -> HookVerdict:
 
 
 def next_wait_ms(*, tries: int, began_at_ms: int, now_ms: int) -> int | None:
-    """How long to wait after so many failed tries, or None: it has been tried for three days."""
+    """How long to wait after a number of failed tries, or None: it has been tried for three days."""
     wait_ms = SCHEDULE_MS[min(tries, len(SCHEDULE_MS)) - 1]
     return wait_ms if now_ms + wait_ms <= began_at_ms + GIVE_UP_MS else None
 
@@ -160,7 +160,7 @@ class Hooks:
         self.look()
 
     def stop(self) -> None:
-        """End at once. What waits here is in the store, and told by whoever does this next."""
+        """End at once. What waits here is in the store, and told by the next one who does this."""
         if self._task is not None:
             self._task.cancel()
             self._task = None  # once: a second cancel would keep a reading from ending its transaction

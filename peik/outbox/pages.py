@@ -124,7 +124,7 @@ class LetterPages:
         """How many it would be, before anything is done."""
         act = _act(request.query_params.get("act"))
         shown = asked(request.query_params, FILTERS)
-        # What comes from now on was not seen by whoever confirms.
+        # What comes from now on was not seen by the person who confirms.
         told = {"until": f"{self._board.peik.clock.wall_ms() / 1000:.3f}", **shown}
         count = await self._count(act, wanted_in(told, visitor))
         return self._board.page(

@@ -73,7 +73,7 @@ class LanePages:
         )
 
     async def hold(self, request: Request, visitor: Visitor) -> Response:
-        """Nothing is sent to a chat for so many minutes."""
+        """Nothing is sent to a chat for a number of minutes."""
         fields = await Fields.sent(request)
         bot, chat = bot_seen(self._service, visitor, fields.need("bot_id")), _chat_in(fields)
         await self._service.hold_chat(bot.bot_id, chat, self._board.peik.clock.wall_ms() + hold_ms(fields))

@@ -229,7 +229,7 @@ class StoreListener(Protocol):
         """These left their lanes by another hand: merged, cancelled or expired."""
 
     def on_joined(self, stubs: Sequence[Stub]) -> None:
-        """These came into their lanes at an older place: the lanes must be read anew."""
+        """These came into their lanes at an older place: the lanes must be read again."""
 
     def on_followed(self, ends: Sequence[Followed]) -> None:
         """These stood apart for newer edits, and have ended with them."""

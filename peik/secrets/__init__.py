@@ -1,1 +1,1 @@
-"""What is secret in a store: sealed where it enters, opened where it leaves, and sealed anew when keys change."""
+"""What is secret in a store: sealed where it enters, opened where it leaves, and sealed again when keys change."""

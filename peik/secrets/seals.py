@@ -185,7 +185,7 @@ def _context(place: str) -> str:
     return f"store {place}"  # contexts of accounts never begin so
 
 
-# ---- what a store does for whoever seals what is plain, and seals anew ----
+# ---- what a store does for anyone who seals what is plain, and seals again ----
 
 
 class KeptSecret(msgspec.Struct, frozen=True, kw_only=True):
@@ -221,4 +221,4 @@ class SealStore(Protocol):
 
     async def scrub(self, traces: Sequence[str], *, may_rewrite: bool) -> str | None:
         """Let nothing of texts that were replaced lie about in what the store keeps of the past, as far as it can. None: it is
-        so; else a sentence that says what is left. `may_rewrite`: it may take as long as writing everything anew."""
+        so; else a sentence that says what is left. `may_rewrite`: it may take as long as writing everything again."""

@@ -1,6 +1,6 @@
-"""Looks after what is secret in a store: admits a node that has the key, seals what is plain, seals anew, opens all again.
+"""Looks after what is secret in a store: admits a node that has the key, seals what is plain, seals again, opens all again.
 
-Every step is a commit of its own that leaves each text whole, plain or sealed, so that whoever dies in between goes on at the
+Every step is a commit of its own that leaves each text whole, plain or sealed, so that after a crash in between it goes on at the
 next start. Nothing is replaced that could not be read.
 """
 
@@ -108,7 +108,7 @@ async def settle(store: SealStore, seals: Seals, *, renews: bool = True, may_rew
     """Seal everything with the key of the store; if it `renews`, that is from now on the first of our keys. May be repeated, and
     interrupted. Until it is renewed a new key seals nothing: nodes that do not have it yet could not read that.
 
-    `may_rewrite`: nobody waits for the store yet, so that its file may be written anew. Raises StoreUnavailable if something
+    `may_rewrite`: nobody waits for the store yet, so that its file may be written again. Raises StoreUnavailable if something
     cannot be opened; then nothing of it was replaced."""
     assert seals.has_key, "who has no key seals nothing"
     check = next((one for one in await store.kept() if one.place == CHECK), None)
@@ -132,7 +132,7 @@ async def settle(store: SealStore, seals: Seals, *, renews: bool = True, may_rew
 
 
 async def unseal(store: SealStore, seals: Seals) -> SealedCounts:
-    """Store everything as plain text again. Whoever starts with a key seals it again."""
+    """Store everything as plain text again. Anyone who starts with a key seals it again."""
     if not seals.has_key:
         raise BadInput(
             code="no_secret_key", detail="Opening needs the key: set PEIK_SECRET_KEY, and take it away after."
@@ -145,7 +145,7 @@ async def unseal(store: SealStore, seals: Seals) -> SealedCounts:
 
 
 async def mend(store: SealStore, seals: Seals, token: Token) -> None:
-    """Give a bot its token anew where what is stored does not open. Raises NotFound if there is no such bot."""
+    """Give a bot its token again where what is stored does not open. Raises NotFound if there is no such bot."""
     place = place_of_bot(token.bot_id)
     for one in await store.kept():
         if one.place == place:
@@ -239,7 +239,7 @@ class Custodian:
         events: Events,
         renews: bool = False,
     ) -> None:
-        """`renews`: what is sealed with an older key is sealed anew at the start."""
+        """`renews`: what is sealed with an older key is sealed again at the start."""
         self._store = store
         self._seals = seals
         self._documents = documents

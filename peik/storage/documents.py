@@ -191,7 +191,7 @@ class SqlContacts(ABC):
         self, one: SqlSession, where: str, within: str, bound: dict[str, Any], looked_max: int
     ) -> ContactPage:
         found: list[Contact] = []
-        edge: tuple[int, int] | None = None  # the last chat that is looked at; None: there are not so many
+        edge: tuple[int, int] | None = None  # the last chat that is looked at; None: there are fewer
         for most in (min(model.LOOKED_FIRST, looked_max), looked_max):
             edges = await one.rows(filled(self.sql["edge"], within=within), **bound, behind=most - 1)
             edge = (int(edges[0][0]), int(edges[0][1])) if edges else None
@@ -242,7 +242,7 @@ class SqlContacts(ABC):
 
 
 async def forget_bot(one: SqlSession, sql: dict[str, NamedQuery], bot_id: int) -> None:
-    """Whoever wrote to a bot is forgotten with it: its arrivals are, too, and are numbered anew if it comes back."""
+    """Anyone who wrote to a bot is forgotten with it: its arrivals are, too, and are numbered again if it comes back."""
     for name in ("forget_contacts", "forget_tallies", "forget_place"):
         await one.run(sql[name], bot=bot_id)
 

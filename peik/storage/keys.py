@@ -34,7 +34,7 @@ class SqlKeys(ABC):
 
     @abstractmethod
     async def _in_commit(self, work: Callable[[SqlSession], Awaitable[T]], *, is_record: bool = False) -> T:
-        """Run something in the next commit. `is_record`: the other nodes read their records anew."""
+        """Run something in the next commit. `is_record`: the other nodes read their records again."""
 
     @abstractmethod
     async def _due_hooks(self, one: SqlSession, *, at_ms: int, after: str, endpoints: int, each: int) -> HooksDue: ...

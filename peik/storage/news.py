@@ -25,12 +25,12 @@ LANE_COUNTED_MAX = 10_000  # people want to know "many", not to wait for the exa
 
 
 def node_name() -> str:
-    """Of this process, and of this opening of a store: whoever comes back under the same pid is another."""
+    """Of this process, and of this opening of a store: anyone who comes back under the same pid is another."""
     return f"{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 class Committed(Protocol):
-    """What a commit changed in lanes, besides what was accepted. Told once, to whoever comes first, and empty then."""
+    """What a commit changed in lanes, besides what was accepted. Told once, to the first who asks, and empty then."""
 
     superseded: list[Stub]
     joined: list[Stub]
@@ -76,7 +76,7 @@ class Listened:
             self._listener.on_removed(stubs)
 
     def _tell(self, batch: Committed) -> None:
-        """Let the engines know what a commit changed in their lanes. Once per batch, whoever comes first."""
+        """Let the engines know what a commit changed in their lanes. Once per batch, no matter who comes first."""
         if not (batch.superseded or batch.joined or batch.followed or batch.blobs_freed):
             return
         if self._listener is not None:
@@ -106,7 +106,7 @@ def fail(future: "asyncio.Future[T]", error: BaseException) -> None:
 
 
 LINE_BYTES_MAX = 7900  # PostgreSQL takes 8000
-GAP_MAX = 64  # ids of other bots' letters within one range: looser is shorter, and whoever reads it asks for one bot's
+GAP_MAX = 64  # ids of other bots' letters within one range: looser is shorter, and a reader asks for one bot's
 
 
 class _Line(msgspec.Struct, array_like=True, omit_defaults=True):

@@ -187,7 +187,7 @@ class FolderSpool:
         for path in self._folder.iterdir():
             if path.name in needed or _BLOB.fullmatch(path.name) is None:
                 continue
-            with contextlib.suppress(OSError):  # gone in the meantime, or not ours to remove
+            with contextlib.suppress(OSError):  # gone meanwhile, or not ours to remove
                 if path.stat().st_mtime < oldest_kept:
                     path.unlink()
                     removed += 1
@@ -208,7 +208,7 @@ def gone(file: Enclosed, why: str) -> NotFound:
 
 
 async def opened(path: Path, *, mode: int = 0o600) -> BinaryIO:
-    """A new file. Whoever is cancelled while it is opened leaves neither the file nor a handle behind."""
+    """A new file. Anyone who is cancelled while it is opened leaves neither the file nor a handle behind."""
     opening = asyncio.ensure_future(asyncio.to_thread(_open, path, mode))
     try:
         return await asyncio.shield(opening)

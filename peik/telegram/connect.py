@@ -67,7 +67,7 @@ def direct(
     async def connect(
         loop: asyncio.AbstractEventLoop, protocol_factory: Callable[[], Spoken]
     ) -> tuple[asyncio.BaseTransport, Spoken]:
-        # Resolved anew for each connection: a cached failure, or a cached address that died, would outlive the outage.
+        # Resolved again for each connection: a cached failure, or a cached address that died, would outlive the outage.
         found = await resolve(host, port)
         peer = await first_to_answer(loop, interleaved(within(found, reach)))
         if ssl_context is None:
@@ -104,7 +104,7 @@ AddressInfo = tuple[socket.AddressFamily, socket.SocketKind, int, str, _Address]
 
 
 def interleaved(found: Sequence[AddressInfo]) -> list[AddressInfo]:
-    """The families by turns, the resolver's favourite first, so that one dead family costs one stagger and no more."""
+    """The families in turn, the resolver's favourite first, so that one dead family costs one stagger and no more."""
     families: dict[int, list[AddressInfo]] = {}
     for info in found:
         families.setdefault(info[0], []).append(info)
@@ -138,7 +138,7 @@ async def first_to_answer(loop: asyncio.AbstractEventLoop, addresses: list[Addre
                 return won
         raise failure
     finally:
-        # Nobody waits for the others: whoever is cancelled meanwhile would lose the socket that has won.
+        # Nobody waits for the others: anyone who is cancelled meanwhile would lose the socket that has won.
         for dial in dials:
             dial.add_done_callback(_close_late)
             dial.cancel()
@@ -208,7 +208,7 @@ def through_socks5(proxy: Proxy, *, host: str, port: int, ssl_context: ssl.SSLCo
 
 
 class ProxyTurn(msgspec.Struct, frozen=True, kw_only=True):
-    """Say this, then listen: for so many bytes, or (0) until a head has ended, with all that came along with it."""
+    """Say this, then listen: for a number of bytes, or (0) until a head has ended, with all that came along with it."""
 
     say: bytes = b""
     count: int = 0

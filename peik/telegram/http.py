@@ -172,7 +172,7 @@ _POLL_HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL | getattr(selec
 
 
 class HttpExchange:
-    """One request, and whoever waits for its reply."""
+    """One request, and the caller that waits for its reply."""
 
     __slots__ = ("deadline", "done", "number", "payload", "timeout_s")
 
@@ -349,7 +349,7 @@ class HttpConnection(asyncio.Protocol):
             self.fail(NetworkFault.RESET, f"the peer closed the connection {self._answers.how_far}")
 
     def peer(self) -> str | None:
-        """The address of whoever is at the other end."""
+        """The address of the other end."""
         name = self._transport.get_extra_info("peername")
         return str(name[0]) if isinstance(name, tuple) else None
 

@@ -29,7 +29,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     enclosures: Sequence[Enclosure] = ()
     timeout_s: float
     letter: tuple[int, int] | None = (
-        None  # (id, number): the same for each try of a letter; one that is sent anew has another
+        None  # (id, number): the same for each try of a letter; one that is sent again has another
     )
 
 

@@ -1,6 +1,6 @@
 """Takes messages to webhooks: one connection each, only the status of the answer counts, no redirect is followed.
 
-Addresses come from whoever holds a key, so by default only machines of the open internet are spoken to. The check is made
+Addresses come from anyone who holds a key, so by default only machines of the open internet are spoken to. The check is made
 on what the name resolved to, and the connection goes to that very address: a name that changes in between gains nothing.
 """
 
@@ -189,7 +189,7 @@ class HttpPusher:
             pushed = await self._over(kept, payload)
             if pushed is not None:
                 return pushed
-        # A connection that was kept may be closed by the bot at the very moment of its use. Updates are handed on at
+        # A connection that was kept may be closed by the bot at the very moment of its use. Updates are delivered at
         # least once, so one more try on a new connection is better than to call the bot away.
         async with asyncio.timeout(PUSH_CONNECT_S):
             _, connection = await self._connect(place)(self._loop, self._new)

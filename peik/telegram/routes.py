@@ -21,7 +21,7 @@ from peik.wakeup import Wakeup
 
 
 PROBE_S_FIRST = 0.5
-PROBE_S_MAX = 15.0  # an outage that ends is noticed within so many seconds
+PROBE_S_MAX = 15.0  # an outage that ends is noticed within this many seconds
 
 
 class RouteState(enum.StrEnum):

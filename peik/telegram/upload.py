@@ -23,7 +23,7 @@ class Spoiled(Exception):
 
 
 class UploadForm:
-    """A multipart body: texts and the files between them, by turns, beginning and ending with a text."""
+    """A multipart body: texts and the files between them, in turn, beginning and ending with a text."""
 
     def __init__(self, params: bytes, enclosures: Sequence[Enclosure]) -> None:
         """Raises Spoiled if the parameters are not a JSON object."""
@@ -129,7 +129,7 @@ class UploadBody(HttpExchange):
             self.connection.set_result(None)
         super().end(loop, reply)
 
-    answer = end  # whoever streams it has to hear first that it is over
+    answer = end  # the one who streams it has to hear first that it is over
 
     def is_overdue(self, connection: HttpConnection, now: float) -> bool:
         """While the body is under way only a stall ends it; the answer's own time runs once the peer has it all."""

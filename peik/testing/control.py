@@ -34,7 +34,7 @@ class Health(Order):
 
 
 class Sent(Order):
-    """Deliveries after a number; with `at_least` only when there are so many in all, or the timeout is over."""
+    """Deliveries after a number; with `at_least` only when there are that many in all, or the timeout is over."""
 
     bot: int | None = None
     chat: int | None = None

@@ -111,7 +111,7 @@ class Deliveries:
             if not event.is_gone:
                 line_or_none = self._lines.get(event.queue_id)
                 if line_or_none is None:
-                    # So many lines and no more: stuck chats can stall the whole bot.
+                    # This many lines and no more: stuck chats can stall the whole bot.
                     if len(self._lines) >= 2 * self._connections_max:
                         return
                     line_or_none = self._lines[event.queue_id] = PushLine()

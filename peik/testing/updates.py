@@ -169,7 +169,7 @@ class UpdateQueue:
                 self.expired += 1
 
     def _delete_below(self, offset: int) -> None:
-        if self._is_turned:  # whoever has the last one below it has all that stand before that, whatever their ids
+        if self._is_turned:  # anyone who has the last one below it has all that stand before that, whatever their ids
             has_it = [event for event in self if event.id < offset][-1:]
             while has_it and not has_it[0].is_gone:
                 self.drop(self._events[0])

@@ -209,7 +209,7 @@ class ServerExchange:
         else:
             self._left_bytes -= len(body)
             if self._left_bytes < 0 or (is_last and self._left_bytes):
-                # What the client would take for the next answer, or wait for in vain.
+                # What the client would take for the next answer, or wait for without end.
                 raise RuntimeError("The answer is not as long as its head has said.")
         if self._held is not None:
             body, self._held = self._held + body, None
@@ -491,7 +491,7 @@ class ServerConnection(asyncio.Protocol):
                 _log.exception("Exception in ASGI application")
                 self._fail(exchange)
                 return
-        # In a context of its own: this may run in that of whoever has answered the request before.
+        # In a context of its own: this may run in that of the task that has answered the request before.
         task = self.loop.create_task(self._run(exchange), context=self._context.copy())
         self._state.tasks.add(task)
         task.add_done_callback(self._state.tasks.discard)

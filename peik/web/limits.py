@@ -1,4 +1,4 @@
-"""Who may come in how often: strangers by their address, those who are known by their key, and whoever guesses keys hardly at
+"""Who may come in how often: strangers by their address, those who are known by their key, and anyone who guesses keys hardly at
 all. Pure: instants come in, and waits go out.
 
 An address that has shown a valid key is none of a stranger. Guesses are told from mistakes: a program with a wrong key shows the
@@ -81,7 +81,7 @@ class RequestLimits:
         return 0.0 if self._wrong is None or host is None else self._wrongs.wait_s(address_of(host), self._wrong, now)
 
     def vouch(self, host: str | None, holder: int, now: float) -> None:
-        """Whoever asks from there is no stranger: he has shown something that only the holder knows."""
+        """Anyone who asks from there is no stranger: he has shown something that only the holder knows."""
         if host is not None:
             self._take_in(address_of(host), holder, now).until = now + KNOWN_S
 
@@ -91,7 +91,7 @@ class RequestLimits:
             return 0.0
         address = address_of(host)
         guesses = self._guesses.get(address)
-        guess = hash(shown)  # keyed anew in each process, and never shown
+        guess = hash(shown)  # with a new key in each process, and never shown
         if guesses is not None and guess in guesses:
             return 0.0  # it was told so before
         if wait_s := self._wrongs.spend(address, self._wrong, now):

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 Moment = Annotated[str, msgspec.Meta(extra_json_schema={"format": "date-time"})]
 Id = Annotated[str, msgspec.Meta(pattern=ID["pattern"])]
 Count = Annotated[int, msgspec.Meta(ge=0)]
-Object = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]  # JSON that is handed on as it is
+Object = Annotated[msgspec.Raw, msgspec.Meta(extra_json_schema={"type": "object"})]  # JSON that is passed on as it is
 
 SMALL_BODY = 64 * 1024
 _ANSWER = "Answer"

@@ -140,7 +140,7 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("session_id", unique=True),
         _index("agent_id"),
         _index("phone"),
-        # One active session per phone, whoever asks at the same time.
+        # One active session per phone, no matter who asks at the same time.
         _index(
             "phone",
             "is_active",

@@ -1,7 +1,7 @@
 """Messages and events of the MongoDB archive: keeping, finding, letting go.
 
 There are no transactions: each step can be done again, and a process that dies between two of them leaves nothing that the
-next one who hands in the same would not mend. A version is put aside before another takes its place.
+next one who hands in the same would not fix. A version is put aside before another takes its place.
 """
 
 import re

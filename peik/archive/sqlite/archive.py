@@ -390,7 +390,7 @@ class WriterThread(ReaderThread):
         try:
             ended = self._transaction(pieces)
             self.trouble = None
-        except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
+        except Exception as error:  # noqa: BLE001  every kind of failure is reported to the caller
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             self.trouble = translate(error)
@@ -419,7 +419,7 @@ class WriterThread(ReaderThread):
 
 def _settle(ended: "list[tuple[asyncio.Future[Any], Any, BaseException | None]]") -> None:
     for future, value, error in ended:
-        if future.done():  # whoever asked has gone
+        if future.done():  # the caller has gone
             continue
         if error is None:
             future.set_result(value)
@@ -463,7 +463,7 @@ def _repeated(sql: str, times: int) -> str:
 
 
 _MERGED_PAGES = 500  # of the index of words in one commit: some milliseconds
-_WORK_DONE = 2  # SQLite says by so many changes that there may be more to merge
+_WORK_DONE = 2  # SQLite says by this many changes that there may be more to merge
 
 
 def securely(connection: apsw.Connection, work: Callable[[apsw.Connection], T]) -> T:
@@ -476,7 +476,7 @@ def securely(connection: apsw.Connection, work: Callable[[apsw.Connection], T]) 
 
 
 def merge_words(connection: apsw.Connection) -> bool:
-    """Some of the index of words is written anew, without the words of messages that are gone. Whether there is more of it."""
+    """Some of the index of words is written again, without the words of messages that are gone. Whether there is more of it."""
 
     def work(one: apsw.Connection) -> bool:
         before = one.total_changes()

@@ -104,7 +104,7 @@ class MoveEnd(Protocol):
         """How many records of each kind are here."""
 
     async def page(self, kind: str, cursor: str | None, limit: int) -> RecordPage:
-        """The next records of a kind, about as many as the limit says. Whoever comes back with a cursor goes on there."""
+        """The next records of a kind, about as many as the limit says. Anyone who comes back with a cursor goes on there."""
 
     async def job_states(self) -> dict[str, int]:
         """How many jobs are in each state in which there are any."""
@@ -119,7 +119,7 @@ class MoveEnd(Protocol):
         """Records and progress in one commit. Raises Conflict if another process has taken the move over."""
 
     async def begin(self, progress: MoveProgress) -> None:
-        """Keep progress, whoever has kept some before: from now on this process moves."""
+        """Keep progress, no matter who has kept some before: from now on this process moves."""
 
     async def moved_to(self) -> str | None:
         """Where everything here was moved to; None: nowhere."""

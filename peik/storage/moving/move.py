@@ -26,7 +26,7 @@ _FILES_AT_ONCE = 50  # of a commit that says that they are there
 
 
 class MoveWatch(msgspec.Struct, frozen=True):
-    """Whoever looks on while it takes its time."""
+    """Someone who looks on while it takes its time."""
 
     warn: Callable[[str], None] = lambda words: None
     begin: Callable[[str, int], None] = lambda words, total: None  # a stage, and how many records it is about

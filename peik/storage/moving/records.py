@@ -1,7 +1,7 @@
 """The neutral form: what is moved, one struct per kind. Fields stand in the order in which the ends read and write them.
 
 None stands for what is not there. Some fields are not kept by every store; `MoveEnd.fit` says what a store makes of them.
-Not moved: leases of bots, nodes, locks and epochs of ownership, which belong to whoever is served.
+Not moved: leases of bots, nodes, locks and epochs of ownership, which belong to the store that is in use.
 """
 
 from collections.abc import Iterable
@@ -280,7 +280,7 @@ class MovedAbsence(Record, frozen=True):
 class StoredJob(Record, frozen=True):
     """A job, and what only stores know of it. Its cells are those of `peik.storage.sqlite.jobs.COLUMNS`, then its own.
 
-    Whoever gave a lease is gone, so that no store has to keep for how long it was given."""
+    The node that gave a lease is gone, so that no store has to keep for how long it was given."""
 
     key = ("id",)
     job: JobRecord

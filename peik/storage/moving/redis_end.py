@@ -516,7 +516,7 @@ class RedisEnd:
         batch.text(KEY, progresses.encode(progress))
         pipe: Any
         async with self._client.redis.pipeline(transaction=True) as pipe:
-            # Whoever takes the move over writes here, and then this transaction does not happen.
+            # A process that takes the move over writes here, and then this transaction does not happen.
             await pipe.watch(self._key(KEY))
             before = await pipe.get(self._key(KEY))
             if before is None or progresses.decode(before).run != progress.run:

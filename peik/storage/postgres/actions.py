@@ -195,7 +195,7 @@ async def change(
 
 
 async def park(batch: PostgresBatch, letter: Letter) -> None:
-    """Set a letter apart, unless the one that it refers to has ended in the meantime."""
+    """Set a letter apart, unless the one that it refers to has ended meanwhile."""
     await batch.lock([letter.bot_id])
     if await batch.session.run(_LETTERS["park"], letter=letter.id):
         batch.count(letter.bot_id, PHASE_IN_LANE, PHASE_APART)

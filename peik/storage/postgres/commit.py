@@ -213,7 +213,7 @@ Key = tuple[int, str]  # (bot, idempotency key)
 class PostgresBatch:
     """Everything that goes into one transaction. Filled by the operations, written by `flush`.
 
-    `telling` is what other nodes hear of it afterwards; whoever changes what they may hold in memory says so there.
+    `telling` is what other nodes hear of it afterwards; anyone who changes what they may hold in memory says so there.
     """
 
     def __init__(self, session: PostgresSession, *, step: int, locked: Iterable[int]) -> None:
@@ -237,7 +237,7 @@ class PostgresBatch:
 
     @property
     def slots(self) -> list[Slot]:
-        """Those that the next `flush` writes together. Whoever tells of one of them may tell of all, and empties the list."""
+        """Those that the next `flush` writes together. Anyone who tells of one of them may tell of all, and empties the list."""
         return self._slots
 
     @property

@@ -76,7 +76,7 @@ async def settle(
         raise unknown(consumer_id)
     bot_id, watermark, last, spans, has_put_off = row
     before = progress_of(watermark, spans)
-    # Whoever is late changes nothing: what is over is over, and what is not there yet cannot be.
+    # Anyone who is late changes nothing: what is over is over, and what is not there yet cannot be.
     put_off = {one.number: one for one in deferred if one.number <= last and not before.is_over(one.number)}
     await _defer(session, consumer_id, list(put_off.values()))
     given_up = {one.number: one for one in dead if one.number <= last and not before.is_over(one.number)}

@@ -144,7 +144,7 @@ async def _drop_letters(batch: PostgresBatch, letter_ids: list[int]) -> int:
     return len(ids)
 
 
-# What is secret in the PostgreSQL store, as it is stored: read, replaced, and its tables written anew.
+# What is secret in the PostgreSQL store, as it is stored: read, replaced, and its tables written again.
 
 
 _SEALED_SQL = load("sealed.sql")
@@ -168,7 +168,7 @@ class PostgresSealed:
         return True
 
     async def scrub(self, traces: Sequence[str], *, may_rewrite: bool) -> str | None:
-        """The tables are small, and are locked for as long as it takes to write them anew. The server's own log, its replicas
+        """The tables are small, and are locked for as long as it takes to write them again. The server's own log, its replicas
         and its backups are not ours to change."""
         if not may_rewrite:
             return (

@@ -56,7 +56,7 @@ _HINTS: tuple[tuple[type[BaseException], str, str], ...] = (
 
 _AT_START = "Peik did not start."
 _BAD_TEXT = (asyncpg.CharacterNotInRepertoireError, asyncpg.UntranslatableCharacterError, UnicodeEncodeError)
-# The last one: a newer Peik has changed a table, and a query must be prepared anew.
+# The last one: a newer Peik has changed a table, and a query must be prepared again.
 _PASSING = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError, asyncpg.InvalidCachedStatementError)
 
 

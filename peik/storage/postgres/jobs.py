@@ -391,7 +391,7 @@ async def over_jobs(session: PostgresSession, retention: JobRetention, *, at_ms:
     return [row[0] for row in await session.rows(_SQL["over"], **bound)]
 
 
-# How jobs begin in the PostgreSQL store: in turns, within the terms of their kind, whoever asks.
+# How jobs begin in the PostgreSQL store: in turns, within the terms of their kind, no matter who asks.
 
 
 BEGIN = filled_with_job(_SQL["begin"])
@@ -448,7 +448,7 @@ async def _join_due(session: PostgresSession, ledger: JobLedger, kind: str, at_m
 async def _lines(
     session: PostgresSession, kind: str, terms: KindTerms, running: Mapping[str, int], room: int
 ) -> tuple[list[WaitingLine], bool]:
-    """The lines that may go now, and whether there are more of them. So many are enough: each that is looked at goes, or
+    """The lines that may go now, and whether there are more of them. These are enough: each that is looked at goes, or
     its user has got full by another of its lines, of which there is one for each rank."""
     full = [user for user, count in running.items() if count >= terms.per_user]
     most = room * RANKS
@@ -653,7 +653,7 @@ async def drop(batch: PostgresBatch, job_ids: Sequence[int], retention: JobReten
 class PostgresJobs:
     """See `peik.jobs.store.JobStore`. Made by the store when it is opened.
 
-    If a commit's answer is lost, InDoubt is raised. Whoever asks again is safe: a second end of a run is none, a key makes one
+    If a commit's answer is lost, InDoubt is raised. Anyone who asks again is safe: a second end of a run is none, a key makes one
     job, and what was taken and nobody knows of is lost when its lease is over.
     """
 

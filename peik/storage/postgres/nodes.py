@@ -121,7 +121,7 @@ class Neighbourhood:
         self._stir.set()
 
     async def news(self) -> News:
-        """Waits until there are some. A connection that is lost is made anew, and what was missed meanwhile is news."""
+        """Waits until there are some. A connection that is lost is made again, and what was missed meanwhile is news."""
         while not self._heard:
             self._stir.clear()
             if await self._is_there():

@@ -151,7 +151,7 @@ async def connect(address: PostgresAddress) -> PostgresSession:
 
 
 class PostgresPool:
-    """A few connections for whoever asks one thing at a time. One that is lost is replaced when it is needed."""
+    """A few connections for anyone who asks one thing at a time. One that is lost is replaced when it is needed."""
 
     def __init__(self, pool: asyncpg.Pool) -> None:
         self._pool = pool

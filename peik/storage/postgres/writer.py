@@ -154,7 +154,7 @@ class PostgresWriter:
     async def _commit(self, operations: list[PostgresOperation[object]]) -> list[Finished[object]]:
         try:
             answers = await self._insist(operations)
-        except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
+        except Exception as error:  # noqa: BLE001  every kind of failure is reported to the caller
             if is_unavailable(error) or isinstance(error, _LostAtCommit):
                 self._trouble = (_told(error), self._loop.time())
                 return [Finished(None, _told(error)) for _ in operations]
@@ -235,7 +235,7 @@ class PostgresWriter:
 
     def _remember_doubt(self, batch: PostgresBatch) -> None:
         """The commit may be there. Its marks are not believed and go before the next one; what else it holds is the truth, and
-        whoever keeps a part of it in memory must read it anew."""
+        anyone who keeps a part of it in memory must read it again."""
         if batch.marked:
             bots = frozenset(one.bot_id for one, _ in batch.marked)
             letters = [one.id for one, _ in batch.marked]

@@ -185,7 +185,7 @@ class _Wire(asyncio.Protocol):
             self._reader.feed(data)
             while (answer := self._reader.gets()) is not False:
                 if isinstance(answer, hiredis.PushNotification):
-                    continue  # whoever asked for RESP3 in the address may be told things that nobody asked for
+                    continue  # anyone who asked for RESP3 in the address may be told things that nobody asked for
                 asked, late = self._asked.popleft()
                 late.cancel()
                 if not asked.done():

@@ -257,7 +257,7 @@ class DocumentWay:
 _AGAIN_S = 1.0
 _QUIET_S = 10.0  # below the time in which a connection must answer
 _PAUSE_S = 0.005  # between two messages: a busy node is heard two hundred times a second, and pays for no more
-_ALONE_S = 0.05  # the same while nobody else listens; whoever comes then hears of it so much later
+_ALONE_S = 0.05  # the same while nobody else listens; anyone who comes then hears of it so much later
 _UNREAD_MAX = 1000  # lines that nobody asked for; then only that there was something is kept
 
 

@@ -1,5 +1,5 @@
 """Forgetting a person in the Redis store. What is removed is out of the memory at once; out of the append-only file once that is
-written anew, which is asked for at the end."""
+written again, which is asked for at the end."""
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial

@@ -193,7 +193,7 @@ class RedisInbox:
 
         def news(telling: NodeNews, here: int) -> None:
             if here:
-                telling.arrivals.add(bot_id)  # they are over now for whoever was about to hand them on
+                telling.arrivals.add(bot_id)  # they are over now for anyone who was about to deliver them
 
         here: int = await self._write("note_handled", str(bot_id), noted, at_ms, news=news)
         return here

@@ -8,13 +8,13 @@
     job_done, job_dead          zsets   of ids by when they ended
     job_running:KIND            hash    user -> how many run
     job_waiting:KIND, job_tally:KIND    hashes: how many wait by rank, and stand where
-    job_of:USER                 set     of ids: whoever asks for one user's jobs walks no others'
+    job_of:USER                 set     of ids: anyone who asks for one user's jobs walks no others'
     job_keys, job_kinds, job_means, job_blocks
     job_day_jobs:DAY, job_day_bytes:DAY, job_days       what each user had of a day
 
 What a run costs a job is Python's to judge (`jobs.model.judged`). So a change is made in two steps: read and judge, then write
 what was judged if the job still is at the version that was read. If it is not, somebody else has changed it, and it is judged
-anew. Begin and beat are one step each: they judge nothing.
+again. Begin and beat are one step each: they judge nothing.
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
@@ -295,7 +295,7 @@ def _is_wanted(job: JobRecord, wanted: JobFilter) -> bool:
 T = TypeVar("T")
 
 _AT_ONCE = 200  # jobs that one call of the server changes: some milliseconds, in which its other clients wait
-_ROUNDS_MAX = 100  # of judging anew; in each of them somebody else has changed the job
+_ROUNDS_MAX = 100  # of judging again; in each of them somebody else has changed the job
 _QUEUED, _KEY_REUSED = 0, 1  # see job_queue.lua
 _COMMIT = ("prelude", "job_names", "job_places", "job_queue", "job_runs", "job_upkeep", "job_forgetting", "commit_end")
 _READ = ("prelude", "job_names", "job_reading", "read_end")
@@ -384,7 +384,7 @@ class RedisJobs:
     async def take(self, kind: str, terms: KindTerms, *, limit: int, lease_ms: int, at_ms: int) -> list[JobRecord]:
         terms_and_time = (terms.concurrency, terms.per_user, limit, lease_ms, at_ms)
         has_all_due, rows = False, []
-        while not has_all_due:  # one call moves so many due ones; what goes first is known when all have joined
+        while not has_all_due:  # one call moves this many due ones; what goes first is known when all have joined
             has_all_due, rows = await self._commits.write("job_take", kind, *terms_and_time)
         return [held_of(row).job for row in rows]
 
@@ -423,7 +423,7 @@ class RedisJobs:
             return _settled(job, store.lost(job), at_ms)
 
         changes = [(held.version, judge(0, held.job)) for held in over if held is not None]
-        # Whoever was changed meanwhile has beaten, ended, or was reaped by another node: nothing to judge anew.
+        # A job that was changed meanwhile has beaten, ended, or was reaped by another node: nothing to judge again.
         written = await self._write([(v, one) for v, one in changes if one is not None], at_ms, must_be_over=True)
         return [one.answer for one in written if one is not None]
 

@@ -176,7 +176,7 @@ def _record(name: str, node: _Node, bots: list[int]) -> NodeRecord:
 
 
 class RedisFiles:
-    """See `peik.core.nodes.FileStore`. Keeping a part again changes nothing, so that a lost answer is simply asked for anew."""
+    """See `peik.core.nodes.FileStore`. Keeping a part again changes nothing, so that a lost answer is simply asked for again."""
 
     def __init__(self, client: RedisClient) -> None:
         self._client = client

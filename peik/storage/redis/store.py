@@ -236,7 +236,7 @@ class RedisStore(OpenRedis):
             if moved:
                 telling.lanes.add(bot_id)
 
-        # One call moves so many; the rest of a very long lane follows at once.
+        # One call moves this many; the rest of a very long lane follows at once.
         moved = _MOVED_AT_ONCE
         while moved == _MOVED_AT_ONCE:
             moved = await self._write("readdress", str(bot_id), chat_key(old), chat_key(new), _MOVED_AT_ONCE, news=news)

@@ -126,7 +126,7 @@ class RedisWriter:
         """At once and not by its task: that would run only after all callers that are still to be answered in this turn."""
         try:
             return self._client.send_commit(group) if group.names else None
-        except Exception as error:  # noqa: BLE001  it is told to whoever asked
+        except Exception as error:  # noqa: BLE001  it is reported to the caller
             failed: asyncio.Future[Any] = self._loop.create_future()
             failed.set_exception(error)
             return failed
@@ -180,7 +180,7 @@ class RedisWriter:
             trouble = translate(error)
             self._trouble = (trouble, self._loop.time())
             return [Finished(None, trouble)] * asked
-        except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
+        except Exception as error:  # noqa: BLE001  every kind of failure is reported to the caller
             return [Finished(None, error)] * asked
         ended = _read(answers)
         told = [one.error for one in ended if isinstance(one.error, StoreUnavailable)]

@@ -179,7 +179,7 @@ def change(batch: SqliteBatch, letter_id: int, *, rank: int | None, due_at_ms: i
 
 
 def park(batch: SqliteBatch, letter: Letter) -> None:
-    """Set a letter apart, unless the one that it refers to has ended in the meantime."""
+    """Set a letter apart, unless the one that it refers to has ended meanwhile."""
     before = batch.connection.total_changes()
     batch.connection.execute(_MAIN["park"], {"letter": letter.id})
     if batch.connection.total_changes() > before:

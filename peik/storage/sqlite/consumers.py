@@ -56,7 +56,7 @@ def settle(
 ) -> ConsumerProgress:
     for bot_id, watermark, last, spans, has_put_off in list(connection.execute(_SQL["progress"], (consumer_id,))):
         before = progress_of(watermark, spans)
-        # Whoever is late changes nothing: what is over is over, and what is not there yet cannot be.
+        # Anyone who is late changes nothing: what is over is over, and what is not there yet cannot be.
         put_off: list[Row] = [
             (consumer_id, one.number, one.tries, one.due_at_ms, one.entry)
             for one in deferred

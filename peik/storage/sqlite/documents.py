@@ -34,7 +34,7 @@ class _Ways:
         def add(batch: SqliteBatch) -> Callable[[], Finished[T]]:
             try:
                 ended = Finished(at_once(work(SqliteSession(batch.connection))), None)
-            except Problem as problem:  # an answer like any other: whoever shares the commit need not be done again
+            except Problem as problem:  # an answer like any other: anyone who shares the commit need not be done again
                 ended = Finished(None, problem)
             return lambda: ended
 

@@ -1,5 +1,5 @@
 """Forgetting a person in the SQLite store. Removed bytes are overwritten (`secure_delete`), and the write-ahead log is emptied
-afterwards; where nobody else has the file, all of it is written anew."""
+afterwards; where nobody else has the file, all of it is written again."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -136,7 +136,7 @@ _SEALED_SQL = sql.load("peik.storage.sqlite", "sqlite_sealed.sql")
 
 _CHUNK = 4 << 20
 _READ_BY_ANOTHER = "Another process reads the file, so that old bytes are left in its log; the next start wipes them."
-TRACES_MAX = 12  # each is looked for by itself: with more of them it is quicker to write the file anew
+TRACES_MAX = 12  # each is looked for by itself: with more of them it is quicker to write the file again
 
 
 class SqliteSealed:

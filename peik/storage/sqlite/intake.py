@@ -199,7 +199,7 @@ def updates_of(standing: InboxStanding) -> Iterable[Update]:
 
 
 def identity(update: Update) -> Row:
-    """What stays the same however an update is written: where a page is mended, its digests are not what they were."""
+    """What stays the same however an update is written: where a page is fixed, its digests are not what they were."""
     return (update.type, update.lane, update.user_id, update.message_id, update.sent_at_ms)
 
 

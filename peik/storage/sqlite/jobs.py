@@ -34,7 +34,7 @@ from peik.storage.sqlite.writer import SqliteWays
 
 
 def _column_of(field: str) -> str:
-    """A field of a job as the tables call it: `user` is a word of PostgreSQL's own, and instants bear no unit."""
+    """A field of a job as the tables call it: `user` is a word of PostgreSQL's own, and instants have no unit."""
     if field == "user":
         return "user_id"
     return field.removesuffix("_ms") if field.endswith("_at_ms") else field
@@ -156,7 +156,7 @@ def take(
 def _chosen(connection: apsw.Connection, kind: str, running: Counter[str], *, room: int, per_user: int) -> list[Line]:
     """The lines whose turn it is, in order; one may have several turns.
 
-    A ticket that is drawn anew is behind all others of its rank, so each rank is read once and then goes round among those
+    A ticket that is drawn again is behind all others of its rank, so each rank is read once and then goes round among those
     that went. Only lines of users who have as many running as allowed are passed over, and those are never more than run.
     """
     chosen: list[Line] = []

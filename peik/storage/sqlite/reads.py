@@ -146,7 +146,7 @@ def number(connection: apsw.Connection, sql: str, bound: Row | dict[str, Value] 
 
 # What the last minute's sends were, for senders that begin: asked of the SQLite store by a thousand of them at once.
 #
-# Finding one bot's means to look through everybody's. So whoever has asked by the time of a reading is answered by
+# Finding one bot's means to look through everybody's. So everyone who has asked by the time of a reading is answered by
 # it, and what an answer tells is never older than its question.
 
 

@@ -142,7 +142,7 @@ class SqliteWriter:
             return []  # somebody before has taken all of it along
         try:
             answers = self._transaction(operations)
-        except Exception as error:  # noqa: BLE001  every kind of failure is told to whoever asked
+        except Exception as error:  # noqa: BLE001  every kind of failure is reported to the caller
             if is_unavailable(error):
                 self._trouble = (translate(error), self._loop.time())  # its words alone: it holds the whole batch
             # Locked, full, read-only: trying the halves would only wait again, once for each.
@@ -174,7 +174,7 @@ class SqliteWriter:
 
 
 def _write_over(connection: apsw.Connection) -> None:
-    """Make sure that a commit whose sync failed stays undone: all of it stands in the log, and whoever opens the file after
+    """Make sure that a commit whose sync failed stays undone: all of it stands in the log, and anyone who opens the file after
     a crash would take it for made. A commit without meaning takes its place, synced or not. (A power cut may still bring
     back either: nobody knows what such a disk has kept.)"""
     with contextlib.suppress(apsw.Error):

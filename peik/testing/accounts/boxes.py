@@ -51,7 +51,7 @@ class Box:
 
     def __init__(self) -> None:
         self.log: list[Event] = []
-        self.forgotten = 0  # so many of the first cannot be replayed any more
+        self.forgotten = 0  # this many of the first cannot be replayed any more
         self.posts: dict[int, Post] = {}
         self._last_id = 0
 

@@ -199,7 +199,7 @@ def _seal(written: str, secret: str) -> str:
 
 def is_https(request: Request) -> bool:
     """Also behind a proxy that does not say so: what the browser calls its own address is enough to keep a cookie from plain
-    HTTP, and whoever lies about it harms himself."""
+    HTTP, and anyone who lies about it harms himself."""
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
 
 
