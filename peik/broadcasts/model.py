@@ -263,14 +263,6 @@ def estimated(
     )
 
 
-class BroadcastTerms(msgspec.Struct, frozen=True, kw_only=True):
-    """How a broadcast goes out."""
-
-    canary: Canary | None = None
-    quiet: Quiet | None = None
-    paid: Paid | None = None
-
-
 # A broadcast and its recipients as they are stored: documents. All that an engine knows is here, so that any node can go
 # on.
 

@@ -20,7 +20,6 @@ CAPTION_UNITS_MAX = 1024
 BULLET = "• "
 RATE_WINDOW_MS = 3600 * 1000
 DEFAULT = "default"  # as a type: for every type; as a language: for every language
-OWN_PLACES = frozenset({"title", "message"})
 
 _TAG = re.compile(r"<[^<>]*>")
 _PLACE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")

@@ -201,7 +201,6 @@ def key_up_to(chars_max: int, text: str) -> Param:
 NumberInPath = Annotated[int, Param(parse_id, ID)]
 ChatInPath = Annotated[Chat, Param(chat_in_path, {"type": "string", "pattern": CHAT_PATTERN})]
 NameInPath = Annotated[str, Param(_word, WORD)]
-WordInPath = Annotated[str, Param(_word, {"type": "string"})]
 
 
 class WaitQuery(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,13 +17,6 @@ from peik.errors import Problem, TooMany, Unavailable
 Endpoint = Callable[[Request], Awaitable[Response]]
 Route = tuple[str, str, Endpoint, str, str]  # verb, path, endpoint, operation id, tag
 
-_encode = msgspec.json.Encoder().encode
-
-
-def json_response(value: object, status: int = 200) -> Response:
-    return Response(_encode(value), status, media_type="application/json")
-
-
 # Errors of the REST door: RFC 9457 problem JSON with a stable code, one shape for all of them.
 
 

@@ -22,7 +22,7 @@ from peik.web.operations import (
     rows_of,
     schemas_of,
 )
-from peik.web.parse import BOT, KEY, TEXT, Page, WordInPath, read_query, write_query
+from peik.web.parse import BOT, KEY, TEXT, NameInPath, Page, read_query, write_query
 from peik.web.routes import routes_of
 
 
@@ -41,7 +41,7 @@ class ThingAnswer(msgspec.Struct, frozen=True):
 
 class ThingApi:
     @operation("PUT", "/v1/things/{name}", name="setThing", tag="things", scope="admin", status=201)
-    async def set_thing(self, caller: Caller, name: WordInPath, body: ThingBody) -> ThingAnswer:
+    async def set_thing(self, caller: Caller, name: NameInPath, body: ThingBody) -> ThingAnswer:
         """Label a thing.
 
         And more of it."""

@@ -8,12 +8,11 @@ import pytest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from peik.errors import Denied, Problem, TooMany
 from peik.web import responses
 from peik.web.fast_routes import App, FastRoutes
-from peik.web.responses import json_response
 
 Heard = tuple[list[MutableMapping[str, Any]], str | None]  # what was sent, and what the server would tell of
 
@@ -21,7 +20,7 @@ Heard = tuple[list[MutableMapping[str, Any]], str | None]  # what was sent, and 
 async def post(request: Request) -> Response:
     match (await request.body()).decode():
         case "":
-            return json_response({"who": request.path_params.get("name")}, 202)
+            return JSONResponse({"who": request.path_params.get("name")}, 202)
         case "denied":
             raise Denied(code="no_key", detail="Show a key.")
         case "often":
