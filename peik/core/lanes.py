@@ -15,7 +15,7 @@ import msgspec
 from peik.core.letter import RANKS, Chat, LaneKey, Letter
 
 # Shares of the ranks when all of them want to go: the higher goes first nearly always, and the lowest still goes.
-WEIGHTS = (64, 16, 4, 1)
+WEIGHTS = (64, 16, 4, 1, 1)
 _NEVER = float("inf")
 
 

@@ -28,9 +28,9 @@ _FINAL = frozenset({State.COMPLETED, State.FAILED, State.CANCELLED})
 
 
 class Priority(enum.IntEnum):
-    BULK = -1  # broadcasts
+    BULK = -1  # broadcasts, and a gateway caller that writes to ever new chats unasked
     NORMAL = 0
-    HIGH = 1  # gateway sends, notifications
+    HIGH = 1  # answers to people through the gateway, notifications
     CRITICAL = 2
 
     @property
@@ -39,8 +39,18 @@ class Priority(enum.IntEnum):
         return Priority.CRITICAL - self
 
 
-RANKS = len(Priority)
+# The rank of bulk that was judged and not said (`Draft.is_judged`). It has one of its own since it counts between chats only: a
+# later letter of its chat lifts it (`LIFTED_RANKS`), while bulk that was said by hand gives way to what comes later.
+UNASKED_RANK = Priority.BULK.rank + 1
+RANKS = UNASKED_RANK + 1
+# What a later judged letter of the same lane lifts to its own rank instead of passing it.
+LIFTED_RANKS = (Priority.NORMAL.rank, UNASKED_RANK)
 INTERACTIVE_RANK_MAX = Priority.HIGH.rank  # what a person waits for; the rest is bulk to Telegram
+
+
+def priority_of(rank: int) -> int:
+    """As people say it. What was judged to be bulk is bulk to them."""
+    return max(Priority.CRITICAL - rank, Priority.BULK)
 
 
 def is_edit(method: str) -> bool:
@@ -101,6 +111,14 @@ class Draft(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     hook: int | str | None = None  # who hears how it ended: a key with a webhook, or an address
     trace: str | None = None  # what it answers, as `peik.core.trace` writes it
     is_too_late: bool = False  # it had expired when it came: it can only be the repeat of one that was in time
+    is_judged: bool = (
+        False  # its priority was not said: it counts between chats, and in its lane order stays as accepted
+    )
+
+    @property
+    def may_lift(self) -> bool:
+        """Whether it lifts letters that came before it: those of its lane that it must not pass, or the one that it names."""
+        return (self.is_judged and self.rank < UNASKED_RANK) or self.awaits is not None
 
     @property
     def may_go_at_once(self) -> bool:
@@ -215,6 +233,7 @@ class LetterCall(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     params: bytes
     bot_id: int | None = None
     priority: int = Priority.NORMAL
+    is_judged: bool = False  # the priority is not the caller's word but the door's judgement: see `Draft.is_judged`
     attempts: int | None = None
     backoff_ms: int | None = None
     backoff: Backoff = Backoff.EXPONENTIAL

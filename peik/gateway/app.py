@@ -31,7 +31,7 @@ from peik.gateway.answers import (
 )
 from peik.gateway.files import GatewayFiles
 from peik.gateway.inbox import GatewayAsk, GatewayInbox, Own, consumer_of
-from peik.gateway.params import GatewayParams, read_given
+from peik.gateway.params import GatewayParams, read_given, read_priority
 from peik.gateway.tokens import Tokens, Turned
 from peik.inbox.handed import Handed
 from peik.outbox.store import BotRecord
@@ -196,7 +196,8 @@ class Gateway:
             method=name,
             params=given.params,
             bot_id=bot.bot_id,
-            priority=Priority.HIGH,
+            priority=self._priority(bot.bot_id, consumer, name, kind, given),
+            is_judged=given.priority is None,
             idempotency_key=given.key,
             enclosed=given.enclosed,
             trace=trace_in(given, bot.bot_id, consumer_of(consumer), self._peik.inbox.service.handed),
@@ -213,6 +214,13 @@ class Gateway:
         if isinstance(view, bytes):
             return success(view)
         return of_letter(view, shape, bot, at_ms=self._peik.clock.wall_ms())
+
+    def _priority(
+        self, bot_id: int, consumer: str | None, name: str, kind: MethodClass, given: GatewayParams
+    ) -> Priority:
+        """What the call is worth: what it says, or as it answers somebody. It counts as an answer in either case."""
+        judged = self._peik.inbox.service.answers.priority(bot_id, consumer_of(consumer), name, kind, given.params)
+        return judged if given.priority is None else read_priority(given.priority)
 
     def _drop(self, enclosed: tuple[Enclosed, ...]) -> None:
         if enclosed:

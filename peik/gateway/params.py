@@ -10,7 +10,8 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from peik.core.call import PARAMS_BYTES_MAX
-from peik.core.letter import Enclosed
+from peik.core.letter import Enclosed, Priority
+from peik.errors import BadInput
 from peik.storage.spool import SpoolPort
 from peik.web.bodies import (
     FIELDS_MAX,
@@ -25,7 +26,9 @@ from peik.web.bodies import (
 )
 
 KEY_PARAMETER = "peik_idempotency_key"
-_KEY_BYTES = KEY_PARAMETER.encode()
+PRIORITY_PARAMETER = "peik_priority"
+_OWN_BYTES = b"peik_"  # what both begin with
+_PRIORITIES = {word: one for one in Priority for word in (str(int(one)), one.name.lower())}
 
 Headers = Iterable[tuple[bytes, bytes]]
 
@@ -38,6 +41,7 @@ class GatewayParams(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     trace: str | None = None  # what the call says that it answers: X-Peik-Trace,
     parent: str | None = None  # and traceparent
+    priority: str | None = None  # as it is said; None: it is not
 
     def fields(self) -> dict[str, object]:
         """The parameters by name. Raises Unreadable."""
@@ -59,12 +63,22 @@ class GatewayHead(msgspec.Struct, frozen=True, kw_only=True):
     has_body: bool = False
     trace: str | None = None
     parent: str | None = None
+    priority: str | None = None
+
+
+def read_priority(said: str) -> Priority:
+    """Raises BadInput for what is none: a call that is worth something else than its bot believes is found at once."""
+    priority = _PRIORITIES.get(said.strip().lower())
+    if priority is None:
+        raise BadInput(code="bad_priority", detail=f"{PRIORITY_PARAMETER} is one of {', '.join(_PRIORITIES)}.")
+    return priority
 
 
 def read_head(headers: Headers) -> GatewayHead:
     content_type, coding, key = b"", b"", None
     trace: str | None = None
     parent: str | None = None
+    priority: str | None = None
     size: int | None = None
     has_body = False
     for name, value in headers:
@@ -84,6 +98,8 @@ def read_head(headers: Headers) -> GatewayHead:
                 trace = value.decode("latin-1").strip() or None
             case b"traceparent":
                 parent = value.decode("latin-1")
+            case b"peik-priority":
+                priority = value.decode("latin-1").strip() or None
     return GatewayHead(
         content_type=content_type,
         coding=coding,
@@ -92,6 +108,7 @@ def read_head(headers: Headers) -> GatewayHead:
         has_body=has_body,
         trace=trace,
         parent=parent,
+        priority=priority,
     )
 
 
@@ -101,9 +118,10 @@ async def read_given(
     """Everything that a call brought along. Raises Unreadable, Gone, and what the spool raises; leaves no file behind then."""
     head = read_head(headers)
     given = await _read_given(head, query, receive, spool=spool, file_bytes_max=file_bytes_max)
-    if head.trace is None and head.parent is None:
+    if head.trace is None and head.parent is None and head.priority is None:
         return given
-    return msgspec.structs.replace(given, trace=head.trace, parent=head.parent)
+    priority = given.priority or head.priority
+    return msgspec.structs.replace(given, trace=head.trace, parent=head.parent, priority=priority)
 
 
 async def _read_given(
@@ -171,16 +189,22 @@ _encode = msgspec.json.Encoder().encode
 
 
 def _of_json(body: bytes, asked: dict[str, str], key: str | None) -> GatewayParams:
-    if not asked and _KEY_BYTES not in body:
+    if not asked and _OWN_BYTES not in body:
         return GatewayParams(params=b"{}" if _is_empty(body) else body, key=key)
     _object(body)  # whatever it says must be whole: parts of it are about to be written anew
     fields: dict[str, object] = {**({} if _is_empty(body) else _decode_raw(body)), **asked}
-    named = fields.pop(KEY_PARAMETER, None)
-    if isinstance(named, msgspec.Raw):
-        named = msgspec.json.decode(named)
-    return GatewayParams(params=_encode(fields), key=str(named) if named else key)
+    named, priority = _said(fields, KEY_PARAMETER), _said(fields, PRIORITY_PARAMETER)
+    return GatewayParams(params=_encode(fields), key=named or key, priority=priority)
+
+
+def _said(fields: dict[str, object], name: str) -> str | None:
+    """A parameter that is ours, taken out of those that go to Telegram. What says nothing is not there."""
+    value = fields.pop(name, None)
+    if isinstance(value, msgspec.Raw):
+        value = msgspec.json.decode(value)
+    return None if value is None or value == "" else str(value)
 
 
 def _of_fields(fields: dict[str, str], key: str | None, enclosed: tuple[Enclosed, ...] = ()) -> GatewayParams:
-    named = fields.pop(KEY_PARAMETER, None)
-    return GatewayParams(params=_encode(fields), key=named or key, enclosed=enclosed)
+    named, priority = fields.pop(KEY_PARAMETER, None), fields.pop(PRIORITY_PARAMETER, None)
+    return GatewayParams(params=_encode(fields), key=named or key, enclosed=enclosed, priority=priority or None)

@@ -5,7 +5,7 @@ is amiss. A reply to a message, or an answer to a button, is certain; any other 
 consumer got from that chat last.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Sequence
 
 import msgspec
@@ -13,6 +13,8 @@ import msgspec
 from peik.clock import Clock
 from peik.core.arrival import Arrival
 from peik.core.events import Event, HandedOn
+from peik.core.letter import Priority, is_edit
+from peik.core.methods import MethodClass
 from peik.core.trace import likely, trace_of
 
 HANDED_MAX = 20_000  # keys; an arrival has one or two of them, about 300 bytes each
@@ -151,3 +153,127 @@ def _whole(value: int | str | None) -> int | None:
         digits = value.removeprefix("-")
         return int(value) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
     return value
+
+
+# Who waits for an answer: what a call of a bot that says no priority is worth (docs/letters.md, Order and priority).
+#
+# In memory and bounded, as above. What is forgotten, or was handed on by another process, makes an answer a normal letter.
+
+ANSWER_S = 180.0  # a person who wrote longer ago does not look at the chat any more
+ANSWERS_MAX = 3  # a press is answered by a few calls: the menu changes, something is sent
+CROWD_CHATS = 20  # so many new chats within CROWD_S that nobody asked from make a caller's letters bulk
+CROWD_S = 60.0
+MET_S = 600.0  # a chat that was written to within this is no new one
+CALLERS_MAX = 1_000
+_WRITTEN = frozenset({"message", "business_message", "guest_message"})
+
+_Caller = tuple[int, str]  # the bot and the consumer that the call names
+
+
+class _Addressee(msgspec.Struct):
+    chat_id: int | str | None = None
+
+
+class _Asked:
+    """What a chat is waiting for."""
+
+    __slots__ = ("answers", "handed_at", "number", "written_at")
+
+    def __init__(self, now: float) -> None:
+        self.answers = 0  # so many calls are answers still
+        self.written_at = self.handed_at = now - 2 * ANSWER_S  # when it wrote last, and when its bot heard of it
+        self.number = 0  # of the newest arrival
+
+
+_decode_addressee = msgspec.json.Decoder(_Addressee).decode
+
+
+class AnswerJudge:
+    """What a gateway call is worth that does not say it: an answer is high, what a caller writes to ever new chats unasked is
+    bulk, and anything else is normal."""
+
+    def __init__(self, *, clock: Clock, chats_max: int = HANDED_MAX) -> None:
+        self._clock = clock
+        self._chats_max = chats_max
+        self._asked: OrderedDict[tuple[int, int], _Asked] = OrderedDict()  # by bot and chat, the newest last
+        self._met: OrderedDict[tuple[_Caller, int | str], tuple[float, float]] = (
+            OrderedDict()
+        )  # first and last written to
+        self._crowds: OrderedDict[_Caller, deque[float]] = OrderedDict()  # when each met its last new chats
+
+    def __len__(self) -> int:
+        return len(self._asked) + len(self._met) + len(self._crowds)
+
+    def listen(self, events: Sequence[Event]) -> None:
+        for event in events:
+            if isinstance(event, HandedOn):
+                for arrival in event.arrivals:
+                    self.note(arrival)
+
+    def note(self, arrival: Arrival) -> None:
+        """This arrival is on its way to whoever answers it."""
+        is_press = arrival.type == "callback_query"
+        if not (is_press or arrival.type in _WRITTEN) or not isinstance(arrival.lane, int):
+            return
+        key = (arrival.bot_id, arrival.lane)
+        asked, now = self._asked.get(key), self._clock.mono()
+        if asked is None:
+            asked = self._asked[key] = _Asked(now)
+            if len(self._asked) > self._chats_max:
+                self._asked.popitem(last=False)
+        else:
+            if arrival.number <= asked.number:
+                return  # it goes to another consumer as well, or once more
+            self._asked.move_to_end(key)
+        if now - asked.handed_at > ANSWER_S:
+            asked.answers = 0
+        # What waited through an outage was written long ago: nobody is looking, and Telegram does not take it for an answer.
+        since_ms = arrival.received_at_ms if arrival.sent_at_ms is None else arrival.sent_at_ms
+        written_at = now - max(0, self._clock.wall_ms() - since_ms) / 1000
+        asked.number, asked.handed_at, asked.written_at = arrival.number, now, max(asked.written_at, written_at)
+        asked.answers = ANSWERS_MAX if is_press else min(asked.answers + 1, ANSWERS_MAX)
+
+    def priority(self, bot_id: int, consumer: str, method: str, kind: MethodClass, params: bytes) -> Priority:
+        """What this call is worth, now that it is made: it may be the answer that a chat waited for."""
+        chat = _addressee_in(params)
+        if chat is None:
+            return Priority.NORMAL
+        now = self._clock.mono()
+        if self._asked and isinstance(chat, int):
+            asked = self._asked.get((bot_id, chat))
+            if asked is not None and now - asked.handed_at <= ANSWER_S:
+                if not asked.answers:
+                    return Priority.NORMAL
+                # To delete or to pin something is no answer yet: what is shown is.
+                asked.answers -= kind is MethodClass.SEND or is_edit(method)
+                return Priority.HIGH if now - asked.written_at <= ANSWER_S else Priority.NORMAL
+        return Priority.BULK if self._is_unasked((bot_id, consumer), chat, now) else Priority.NORMAL
+
+    def _is_unasked(self, caller: _Caller, chat: int | str, now: float) -> bool:
+        """Whether this caller writes to ever new chats, and this is one of them."""
+        crowd = self._crowds.get(caller)
+        if crowd is None:
+            crowd = self._crowds[caller] = deque(maxlen=CROWD_CHATS)
+            if len(self._crowds) > CALLERS_MAX:
+                self._crowds.popitem(last=False)
+        first_at, last_at = self._met.get((caller, chat), (now, -MET_S))
+        if now - last_at >= MET_S:
+            first_at = now
+            self._crowds.move_to_end(caller)
+        is_crowd = len(crowd) == CROWD_CHATS and now - crowd[0] <= CROWD_S
+        if first_at == now:
+            crowd.append(now)
+        self._met[caller, chat] = (first_at, now)
+        self._met.move_to_end((caller, chat))
+        if len(self._met) > self._chats_max:
+            self._met.popitem(last=False)
+        return is_crowd and now - first_at <= CROWD_S
+
+
+def _addressee_in(params: bytes) -> int | str | None:
+    try:
+        chat = _decode_addressee(params).chat_id
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    number = _whole(chat)
+    return chat if number is None else number

@@ -11,7 +11,7 @@ from peik.core.arrival import DEFAULT_CONSUMER, WIRE_ID_MAX, Arrival, ConsumerPr
 from peik.core.events import Arrived, Events, HandedOn
 from peik.core.letter import State
 from peik.errors import BadInput, Conflict, NotFound
-from peik.inbox.handed import LIKELY_S, Handed
+from peik.inbox.handed import LIKELY_S, AnswerJudge, Handed
 from peik.inbox.outages import NoOutages, OutagePort
 from peik.inbox.readers import NoRunners, Readers, Runners, Stream, Waiting, types_of
 from peik.inbox.store import (
@@ -94,6 +94,8 @@ class InboxService:
         self._waiting = Waiting(events=events)
         self.handed = Handed(clock=clock, likely_s=likely_s)
         events.listen(self.handed.listen, HandedOn)
+        self.answers = AnswerJudge(clock=clock)
+        events.listen(self.answers.listen, HandedOn)
         self._readers = Readers(
             store=store,
             clock=clock,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from peik.core.arrival import Arrival
-from peik.core.letter import OnUncertain, Priority, State
+from peik.core.letter import OnUncertain, State, priority_of
 from peik.core.trace import Certainty, arrival_in, certainty, plain, trace_of
 from peik.core.units import rfc3339
 from peik.inbox.answers import InboxStatsAnswer
@@ -79,7 +79,7 @@ class LetterAnswer(msgspec.Struct, frozen=True, kw_only=True):
             chat_id=str(view.chat),
             thread_id=str(view.thread) if view.thread else None,
             state=view.state,
-            priority=Priority.CRITICAL - view.rank,
+            priority=priority_of(view.rank),
             progress=100 if view.state is State.COMPLETED else 0,
             attempts=view.attempts,
             attempts_made=view.attempts_made,

@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from peik.admin.model import Role
 from peik.core.arrival import Arrival
-from peik.core.letter import LetterCall, Priority, State
+from peik.core.letter import LetterCall, Priority, State, priority_of
 from peik.core.lifecycle import UNCERTAIN
 from peik.core.trace import certainty, plain
 from peik.errors import BadInput, Problem
@@ -370,7 +370,7 @@ class OneLetterPage:
             is_uncertain=is_uncertain,
             story=story_of(letter),
             why=await self._service.why(letter),
-            priority=Priority.CRITICAL - letter.rank,
+            priority=priority_of(letter.rank),
             priorities=[int(priority) for priority in sorted(Priority, reverse=True)],
             may_retry=may_act and letter.state is State.FAILED and not is_uncertain,
             may_resolve=may_act and is_uncertain,
@@ -420,7 +420,7 @@ class OneLetterPage:
         letter = await self._seen(request, visitor)
         fields = await Fields.sent(request)
         priority, send_at_ms = fields.whole("priority"), fields.instant_ms("send_at")
-        if priority == Priority.CRITICAL - letter.rank:
+        if priority == priority_of(letter.rank):
             priority = None
         is_now = fields.is_on("now")
         if priority is None and send_at_ms is None and not is_now:

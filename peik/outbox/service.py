@@ -15,7 +15,17 @@ from peik.core.address import AddressReach, read_address
 from peik.core.call import opened, read_call
 from peik.core.events import Accepted as AcceptedEvent
 from peik.core.events import Event, Events, Settled
-from peik.core.letter import Backoff, Chat, Draft, Enclosed, LetterCall, OnUncertain, Priority, State
+from peik.core.letter import (
+    UNASKED_RANK,
+    Backoff,
+    Chat,
+    Draft,
+    Enclosed,
+    LetterCall,
+    OnUncertain,
+    Priority,
+    State,
+)
 from peik.core.lifecycle import Move
 from peik.core.pace import ACCOUNT_LIMITS, PaceLimits
 from peik.core.token import Token
@@ -206,7 +216,7 @@ class OutboxService:
     def _draft(self, call: LetterCall, at_ms: int) -> Draft:
         bot_id = self.bot(call.bot_id).bot_id
         reading = read_call(call.method, call.params)
-        rank = _rank(call.priority)
+        rank = UNASKED_RANK if call.is_judged and call.priority == Priority.BULK else _rank(call.priority)
         chat = self._engine.chat_of(bot_id, reading.chat)
         plain = Draft(
             bot_id=bot_id,
@@ -225,6 +235,7 @@ class OutboxService:
             # A number that Telegram gave to the chat later; a name stays right as it is.
             is_moved=chat != reading.chat and isinstance(reading.chat, int),
             trace=call.trace or current_trace(),
+            is_judged=call.is_judged,
         )
         return plain if _has_usual_terms(call) else self._with_terms(plain, call, at_ms)
 

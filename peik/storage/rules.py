@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from peik.core.letter import Chat, Letter, Priority, State, cause_of
+from peik.core.letter import Chat, Letter, State, cause_of, priority_of
 from peik.core.lifecycle import EXPIRED, UNCERTAIN, Move, Try
 from peik.erasure.model import ErasedPerson, scrubbed
 from peik.errors import Conflict, NotFound
@@ -254,7 +254,7 @@ def line_of(*, rank: int | None, due_at_ms: int | None, at_ms: int) -> str:
     outcome = "change"
     if due_at_ms is not None:
         outcome = str(Move.DEFER if due_at_ms > at_ms else Move.JOIN)
-    words = "by hand" if rank is None else f"by hand, priority {Priority.CRITICAL - rank}"
+    words = "by hand" if rank is None else f"by hand, priority {priority_of(rank)}"
     return _line(at_ms, outcome, words)
 
 

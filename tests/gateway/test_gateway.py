@@ -41,9 +41,49 @@ def test_a_send_is_answered_with_telegrams_own_message(tmp_path: Path) -> None:
         assert set(sent.json) == {"ok", "result"}
         assert (await peik.quiet())["completed"] == 1
         (letter,) = (await peik.get("/v1/letters?state=completed"))["letters"]
-        assert letter["priority"] == 1
+        assert letter["priority"] == 0  # nobody had asked for it
 
     play(tmp_path, story)
+
+
+def test_an_answer_is_high_news_are_bulk_and_a_caller_may_say_it(tmp_path: Path) -> None:
+    async def priority(peik: Server, text: str) -> int:
+        letters = (await peik.get("/v1/letters?limit=200"))["letters"]
+        (found,) = [one["priority"] for one in letters if one["params"]["text"] == text]
+        assert isinstance(found, int)
+        return found
+
+    async def story(bot: Client, sim: Sim, peik: Server) -> None:
+        for chat in range(100, 130):
+            await bot.call("sendMessage", chat_id=chat, text=f"news {chat}")
+        await sim.post("write", bot=BOT, user=5, text="hello")
+        await until(lambda: bot.call("getUpdates", timeout=5), lambda answer: bool(answer.result))
+        await bot.call("sendMessage", chat_id=5, text="the answer")
+        await bot.call("sendMessage", chat_id=5, text="more")
+        told = [await priority(peik, text) for text in ("news 100", "news 129", "the answer", "more")]
+        assert told == [0, -1, 1, 0]
+
+        said = {"critical": 2, "1": 1, "normal": 0, " BULK ": -1}
+        for word, worth in said.items():
+            await bot.call("sendMessage", chat_id=6, text=f"json {word}", peik_priority=word)
+            await bot.send("POST", "sendMessage", data=form(chat_id="7", text=f"form {word}", peik_priority=word))
+            asked = {"chat_id": "8", "text": f"header {word}"}
+            await bot.send("GET", "sendMessage", params=asked, headers={"Peik-Priority": word})
+            assert {await priority(peik, f"{how} {word}") for how in ("json", "form", "header")} == {worth}
+        await bot.call("sendMessage", chat_id=9, text="number", peik_priority=-1)
+        assert await priority(peik, "number") == -1
+        both = {"chat_id": 9, "text": "both", "peik_priority": 2}
+        await bot.send("POST", "sendMessage", json=both, headers={"Peik-Priority": "bulk"})
+        assert await priority(peik, "both") == 2
+        refused = await bot.call("sendMessage", chat_id=9, text="no", peik_priority="urgent")
+        assert refused.refusal == (
+            400,
+            "Bad Request: peik_priority is one of -1, bulk, 0, normal, 1, high, 2, critical.",
+        )
+        deliveries = (await sim.get("sent"))["deliveries"]
+        assert not [one for one in deliveries if "peik_priority" in json.dumps(one)]
+
+    play(tmp_path, story, options={"limits": {"on": False}}, pace="off")
 
 
 def test_every_way_to_write_a_call_arrives_the_same(tmp_path: Path) -> None:

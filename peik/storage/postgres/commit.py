@@ -20,7 +20,7 @@ from peik.storage.postgres.intake import PostgresIntake
 from peik.storage.postgres.queries import NamedQuery, filled, load
 from peik.storage.postgres.session import PostgresSession
 from peik.storage.sql import Row
-from peik.storage.sqlite.commit import IDEMPOTENCY_MS, Slot, check_same_call, is_plain
+from peik.storage.sqlite.commit import IDEMPOTENCY_MS, Slot, check_same_call, is_plain, lift_together
 from peik.storage.sqlite.rows import (
     PHASE_APART,
     PHASE_IN_LANE,
@@ -324,6 +324,9 @@ class PostgresBatch:
             self._tally.clear()
 
     async def _write_letters(self) -> None:
+        lifting = lift_together(self._slots)
+        if lifting:
+            await self._lift(lifting)
         await write(self.session, self._slots)
         tell(self.telling, self._slots)
         for stub in await supersede(self.session, self._slots):
@@ -338,6 +341,23 @@ class PostgresBatch:
             await self.session.run(_SQL["keep_keys"], *zip(*rows, strict=True))
             for key, slot in self._keys.items():
                 self._known[key] = (slot.draft.digest, slot.letter_id)
+
+    async def _lift(self, lifting: Sequence[Slot]) -> None:
+        """What new letters must not pass, and what they name, goes with them. Whoever holds those lanes reads them again. The new
+        ones are not written yet, so all that stands in their lanes came before them."""
+        rows = [
+            (slot.draft.bot_id, queries.encode(slot.draft.chat), slot.draft.thread, slot.draft.rank)
+            for slot in lifting
+            if slot.draft.is_judged and not slot.is_apart
+        ]
+        lifted = await self.session.returned(_SQL["lift_before"], *zip(*rows, strict=True)) if rows else []
+        named = [(slot.draft.awaits, slot.draft.rank) for slot in lifting if slot.draft.awaits is not None]
+        if named:
+            letters, ranks = zip(*named, strict=True)
+            lifted += await self.session.returned(_SQL["lift_named"], letters=letters, ranks=ranks)
+        for bot_id, chat, thread, letter_id in lifted:
+            self.joined.append(Stub(letter_id=letter_id, bot_id=bot_id, lane=(queries.decode(chat), thread)))
+            self.telling.lanes(bot_id)
 
     async def _write_settlements(self) -> None:
         # The first of each letter under each epoch: one mark allows one settlement.

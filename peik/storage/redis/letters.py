@@ -66,6 +66,7 @@ def draft_row(draft: Draft, at_ms: int, among: list[bytes]) -> list[object]:
         None if draft.awaits is None else str(draft.awaits),
         [one.blob for one in draft.enclosed] or None,
         draft.is_too_late or None,
+        draft.is_judged or None,
     ]
 
 
@@ -78,6 +79,7 @@ def _has_usual_terms(draft: Draft) -> bool:
         and draft.target is None
         and draft.awaits is None
         and not draft.enclosed
+        and not draft.may_lift
     )
 
 

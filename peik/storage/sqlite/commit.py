@@ -11,7 +11,17 @@ from collections.abc import Collection, Mapping, Sequence
 import apsw
 import msgspec
 
-from peik.core.letter import Backoff, Chat, Draft, Letter, OnUncertain, State, letter_of_draft
+from peik.core.letter import (
+    LIFTED_RANKS,
+    Backoff,
+    Chat,
+    Draft,
+    LaneKey,
+    Letter,
+    OnUncertain,
+    State,
+    letter_of_draft,
+)
 from peik.core.lifecycle import UNTRIED, Settlement
 from peik.errors import BadInput, Conflict, NotFound
 from peik.outbox.store import AcceptedLetter, Followed, Stub
@@ -201,6 +211,7 @@ class SqliteBatch:
     def _write_letters(self) -> None:
         self._follow_aliases()
         self._take_numbers()
+        self._lift()
         plain: list[Slot] = []
         traced: list[Slot] = []
         full: list[Slot] = []
@@ -230,6 +241,34 @@ class SqliteBatch:
         ]
         if keys:
             run_many(self.connection, _SQL["keep_keys"], keys)
+
+    def _lift(self) -> None:
+        """What new letters must not pass, and what they name, goes with them. Whoever holds those lanes reads them again."""
+        for slot in lift_together(self._slots):
+            draft, lane = slot.draft, (slot.draft.chat, slot.draft.thread)
+            if draft.is_judged and not slot.is_apart:
+                self._lift_before(slot.letter_id, draft.bot_id, lane, slot.number, draft.rank)
+            named = draft.awaits
+            while named is not None:  # and what that one waits for itself; each is older, so this ends
+                found = self.connection.execute(_SQL["find_named"], (named,)).fetchall()
+                if not found:
+                    break
+                ((bot_id, chat, thread, number, rank, phase, after),) = found
+                if _int(rank) > draft.rank:
+                    self.connection.execute(_SQL["lift_named"], (draft.rank, named))
+                    if phase == PHASE_IN_LANE:
+                        lane = (_chat(chat), _int(thread))
+                        self._lift_before(named, _int(bot_id), lane, _int(number), draft.rank, is_lifted=True)
+                named = None if after is None else _int(after)
+
+    def _lift_before(
+        self, letter_id: int, bot_id: int, lane: LaneKey, number: int, rank: int, *, is_lifted: bool = False
+    ) -> None:
+        chat, thread = lane
+        bound = {"bot": bot_id, "chat": chat, "thread": thread, "number": number, "rank": rank}
+        self.connection.execute(_SQL["lift_before"], bound)
+        if self.connection.changes() or is_lifted:
+            self.joined.append(Stub(letter_id=letter_id, bot_id=bot_id, lane=lane))
 
     def _join_runs(self) -> None:
         """Letters that go to their lanes one after another, whoever brought them, are told together: by whom is told first."""
@@ -429,6 +468,25 @@ class SqliteBatch:
             self.connection.execute("RELEASE mark")
         self._taken.update(taken)
         self._has_untaken = self._has_untaken or len(taken) < len(rows)
+
+
+def lift_together(slots: Sequence[Slot]) -> list[Slot]:
+    """Those that lift what is stored already (`Draft.may_lift`). What came before them in the same commit is lifted here."""
+    lifting = [slot for slot in slots if slot.draft.may_lift]
+    if not lifting or len(slots) == 1:
+        return lifting
+    lanes: dict[tuple[int, Chat, int], list[Slot]] = defaultdict(list)
+    for slot in slots:
+        draft = slot.draft
+        before = lanes[draft.bot_id, draft.chat, draft.thread]
+        if slot.is_apart:
+            continue
+        if draft.is_judged:
+            for one in before:
+                if one.draft.rank > draft.rank and one.draft.rank in LIFTED_RANKS:
+                    one.draft = msgspec.structs.replace(one.draft, rank=draft.rank)
+        before.append(slot)
+    return lifting
 
 
 def check_same_call(draft: Draft, digest: str) -> None:

@@ -1,7 +1,10 @@
 """The sender looks for work: fronts of lanes in their order, and a cursor that passes every lane once."""
 
-from peik.core.letter import RANKS
-from tests.storage.acts import accept, draft, front, sweep_all
+from typing import Any
+
+from peik.core.letter import RANKS, UNASKED_RANK, Draft, Priority
+from peik.outbox.store import Store
+from tests.storage.acts import LATER, accept, conclude, draft, find, front, mark, sweep_all
 from tests.storage.places import BOT, OTHER_BOT, Place
 
 CHATS = (5, -1_001_234_567_890, 2**52, "@name", "@other", "user:5", "bot", "@ünï", '@"quoted"', 6)
@@ -64,3 +67,89 @@ async def test_a_number_and_the_same_digits_as_text_are_two_chats(place: Place) 
         assert [one.id for one in await front(store, 12)] == [number]
         assert [one.id for one in await front(store, "12")] == [text]
         assert {key for key, _ in await sweep_all(store, 2, lanes=1)} == {(12, 0), ("12", 0)}
+
+
+# ---- priorities that were judged: they count between chats, and in its lane order stays as accepted ----
+
+HIGH, NORMAL, BULK = (one.rank for one in (Priority.HIGH, Priority.NORMAL, Priority.BULK))
+
+
+def judged(chat: int = 1, *, rank: int = HIGH, **terms: Any) -> Draft:
+    return draft(chat, rank=rank, is_judged=True, **terms)
+
+
+async def order(store: Store, chat: int = 1, thread: int = 0) -> list[tuple[int, int]]:
+    return [(one.id, one.rank) for one in await front(store, chat, thread)]
+
+
+async def test_an_answer_lifts_what_came_before_it_and_passes_only_bulk_that_was_said(place: Place) -> None:
+    async with place.open() as store:
+        unasked, normal, bulk, urgent = await accept(
+            store, judged(rank=UNASKED_RANK), draft(), draft(rank=BULK), draft(rank=0)
+        )
+        (elsewhere,) = await accept(store, judged(2, rank=UNASKED_RANK))
+        (threaded,) = await accept(store, draft(1, thread=7))
+        (answer,) = await accept(store, judged())
+        assert await order(store) == [(urgent, 0), (unasked, HIGH), (normal, HIGH), (answer, HIGH), (bulk, BULK)]
+        assert await order(store, 2) == [(elsewhere, UNASKED_RANK)]
+        assert await order(store, 1, 7) == [(threaded, NORMAL)]
+        assert {stub.lane for stub in place.heard.joined} == {(1, 0)}
+        view = await store.letter(unasked)
+        assert view is not None
+        assert view.rank == HIGH
+    async with place.open() as store:
+        assert [key for key, _ in await sweep_all(store, HIGH, lanes=9)] == [(1, 0)]
+        assert [key for key, _ in await sweep_all(store, UNASKED_RANK, lanes=9)] == [(2, 0)]
+        assert [one for one, _ in await order(store)] == [urgent, unasked, normal, answer, bulk]
+
+
+async def test_what_is_accepted_in_one_commit_keeps_its_order_as_well(place: Place) -> None:
+    async with place.open() as store:
+        first, second, third, fourth = await accept(
+            store, judged(rank=UNASKED_RANK), judged(rank=NORMAL), judged(2, rank=UNASKED_RANK), judged()
+        )
+        assert await order(store) == [(first, HIGH), (second, HIGH), (fourth, HIGH)]
+        assert await order(store, 2) == [(third, UNASKED_RANK)]
+
+
+async def test_a_normal_letter_that_was_judged_lifts_the_unasked_alone(place: Place) -> None:
+    async with place.open() as store:
+        unasked, bulk = await accept(store, judged(rank=UNASKED_RANK), draft(rank=BULK))
+        (normal,) = await accept(store, judged(rank=NORMAL))
+        assert await order(store) == [(unasked, NORMAL), (normal, NORMAL), (bulk, BULK)]
+        (said,) = await accept(store, draft(rank=HIGH))  # by hand: it goes before
+        assert [one for one, _ in await order(store)] == [said, unasked, normal, bulk]
+
+
+async def test_one_in_flight_is_lifted_too_and_stands_before_the_answer_again(place: Place) -> None:
+    async with place.open() as store:
+        (flying,) = await accept(store, judged(rank=UNASKED_RANK))
+        letter = await find(store, flying)
+        await mark(store, letter)
+        (answer,) = await accept(store, judged())
+        await conclude(store, letter, LATER)
+        assert await order(store) == [(flying, HIGH), (answer, HIGH)]
+        await mark(store, await find(store, flying), at_ms=place.clock.now_ms + 60_000)
+
+
+async def test_a_letter_that_is_named_is_lifted_with_all_that_it_must_not_pass(place: Place) -> None:
+    async with place.open() as store:
+        before, chained = await accept(store, judged(2, rank=UNASKED_RANK), draft(3, rank=BULK))
+        named, after = await accept(store, draft(2, awaits=chained), draft(2))
+        (answer,) = await accept(store, judged(1, awaits=named))
+        assert await order(store, 2) == [(before, HIGH), (named, HIGH), (after, NORMAL)]
+        assert await order(store, 3) == [(chained, HIGH)]
+        assert await order(store, 1) == [(answer, HIGH)]
+        assert {stub.lane for stub in place.heard.joined} == {(2, 0), (3, 0)}
+
+
+async def test_a_letter_that_stands_apart_is_lifted_and_comes_back_as_it_was_lifted(place: Place) -> None:
+    async with place.open() as store:
+        (first,) = await accept(store, draft(3))
+        (parked,) = await accept(store, judged(2, rank=UNASKED_RANK, awaits=first))
+        await store.park(await find(store, parked))
+        await accept(store, judged(1, awaits=parked))
+        assert await order(store, 2) == []
+        assert await order(store, 3) == [(first, HIGH)]
+        await store.cancel(first, at_ms=place.clock.now_ms)
+        assert await order(store, 2) == [(parked, HIGH)]

@@ -95,6 +95,49 @@ LEFT JOIN chats AS c ON c.bot_id = v.bot_id AND c.chat = v.chat COLLATE "C"
 ORDER BY v.place
 RETURNING id, chat, moved
 
+-- name: lift_before
+-- What waits in the lanes of new letters whose priority was judged, and must not be passed by them: normal letters and unasked
+-- ones (`LIFTED_RANKS`) take their rank. Whatever a letter is worth, it is lifted twice at most. The bots are locked, and the new
+-- letters are not here yet.
+WITH lane AS (
+    SELECT v.bot_id, coalesce(c.same_as::text, v.chat) COLLATE "C" AS chat, v.thread, min(v.rank) AS rank
+    FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::smallint[]) AS v (bot_id, chat, thread, rank)
+    LEFT JOIN chats AS c ON c.bot_id = v.bot_id AND c.chat = v.chat COLLATE "C"
+    GROUP BY 1, 2, 3
+), lifted AS (
+    UPDATE letters AS l SET rank = lane.rank FROM lane
+    WHERE l.phase = 0 AND l.bot_id = lane.bot_id AND l.rank IN (2, 4) AND l.rank > lane.rank
+        AND l.chat = lane.chat AND l.thread = lane.thread
+    RETURNING l.bot_id, l.chat, l.thread, l.id
+)
+SELECT bot_id, chat, thread, min(id) FROM lifted GROUP BY bot_id, chat, thread
+
+-- name: lift_named
+-- Letters that new ones name, and what those wait for themselves; and what must not be passed in their lanes.
+WITH RECURSIVE named (id, rank) AS (
+    SELECT v.id, v.rank FROM unnest(:letters::bigint[], :ranks::smallint[]) AS v (id, rank)
+    UNION
+    SELECT coalesce(l.merged_into, l.awaits), named.rank
+    FROM named JOIN letters AS l ON l.id = named.id AND l.phase < 2
+    WHERE coalesce(l.merged_into, l.awaits) IS NOT NULL
+), best AS (
+    SELECT id, min(rank) AS rank FROM named GROUP BY id
+), wanted AS (
+    SELECT l.id, b.rank FROM best AS b JOIN letters AS l ON l.id = b.id AND l.phase < 2 AND l.rank > b.rank
+    UNION ALL
+    SELECT o.id, b.rank
+    FROM best AS b
+    JOIN letters AS l ON l.id = b.id AND l.phase = 0 AND l.rank > b.rank
+    JOIN letters AS o ON o.phase = 0 AND o.bot_id = l.bot_id AND o.rank IN (2, 4) AND o.rank > b.rank
+        AND o.chat = l.chat AND o.thread = l.thread AND o.number < l.number
+), lifted AS (
+    UPDATE letters AS l SET rank = w.rank
+    FROM (SELECT id, min(rank) AS rank FROM wanted GROUP BY id) AS w
+    WHERE l.id = w.id
+    RETURNING l.bot_id, l.chat, l.thread, l.id
+)
+SELECT bot_id, chat, thread, min(id) FROM lifted GROUP BY bot_id, chat, thread
+
 -- name: find_keys
 -- Which of these idempotency keys are taken. Under the bots' locks: another node may just have taken one. A key is taken for as
 -- long as it is here: `clean_keys` ends it, by settled time.
@@ -323,7 +366,7 @@ ORDER BY l.rank, l.number
 -- name: front
 -- The first letters of one lane over all ranks; it is put into `sweep` and `fronts`. Rank by rank, so that each is a short walk
 -- along the index.
-CROSS JOIN generate_series(0, 3) AS r (rank)
+CROSS JOIN generate_series(0, 4) AS r (rank)
 CROSS JOIN LATERAL (
     SELECT f.* FROM letters AS f
     WHERE f.phase = 0 AND f.bot_id = :bot AND f.rank = r.rank AND f.chat = lane.chat AND f.thread = lane.thread
@@ -361,7 +404,7 @@ WHERE id = :letter AND phase = 0
 
 -- name: readdress
 UPDATE letters SET chat = :new::bigint::text, moved = 1
-WHERE bot_id = :bot AND chat = :old AND phase = 0 AND rank IN (0, 1, 2, 3)
+WHERE bot_id = :bot AND chat = :old AND phase = 0 AND rank IN (0, 1, 2, 3, 4)
 
 -- name: keep_alias
 INSERT INTO chats (bot_id, chat, same_as) VALUES (:bot, :old, :new)

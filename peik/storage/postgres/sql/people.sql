@@ -56,7 +56,7 @@ ORDER BY c.id DESC LIMIT :looked
 
 -- name: newest_waiting_of_chat
 SELECT o.id FROM tallies AS b
-JOIN letters AS o ON o.phase = 0 AND o.bot_id = b.bot_id AND o.rank IN (0, 1, 2, 3) AND o.chat = :chat AND {within}
+JOIN letters AS o ON o.phase = 0 AND o.bot_id = b.bot_id AND o.rank IN (0, 1, 2, 3, 4) AND o.chat = :chat AND {within}
 WHERE b.in_lane > 0 AND {of_bots}
 ORDER BY o.id DESC LIMIT :looked
 
@@ -171,22 +171,22 @@ WHERE id = :letter AND phase = 3
 -- The lanes of a bot that have letters, with their first letter and how many wait (counted up to a bound).
 WITH lane AS (
     SELECT DISTINCT chat, thread FROM letters
-    WHERE phase = 0 AND bot_id = :bot AND rank IN (0, 1, 2, 3) AND (:chat::text IS NULL OR chat = :chat)
+    WHERE phase = 0 AND bot_id = :bot AND rank IN (0, 1, 2, 3, 4) AND (:chat::text IS NULL OR chat = :chat)
     LIMIT :limit
 )
 SELECT
     lane.chat,
     lane.thread,
     (SELECT l.id FROM letters AS l WHERE l.phase = 0 AND l.bot_id = :bot AND l.chat = lane.chat AND l.thread = lane.thread
-        AND l.rank IN (0, 1, 2, 3) ORDER BY l.rank, l.number LIMIT 1),
-    (SELECT count(*) FROM (SELECT 1 FROM letters AS l WHERE l.phase = 0 AND l.bot_id = :bot AND l.rank IN (0, 1, 2, 3)
+        AND l.rank IN (0, 1, 2, 3, 4) ORDER BY l.rank, l.number LIMIT 1),
+    (SELECT count(*) FROM (SELECT 1 FROM letters AS l WHERE l.phase = 0 AND l.bot_id = :bot AND l.rank IN (0, 1, 2, 3, 4)
         AND l.chat = lane.chat AND l.thread = lane.thread LIMIT :most) AS counted)
 FROM lane
 
 -- name: ahead
 -- The letter at the head of a letter's lane.
 SELECT l.id FROM letters AS l
-WHERE l.phase = 0 AND l.bot_id = :bot AND l.chat = :chat AND l.thread = :thread AND l.rank IN (0, 1, 2, 3)
+WHERE l.phase = 0 AND l.bot_id = :bot AND l.chat = :chat AND l.thread = :thread AND l.rank IN (0, 1, 2, 3, 4)
 ORDER BY l.rank, l.number LIMIT 1
 
 -- name: known_chats

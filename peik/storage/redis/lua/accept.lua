@@ -1,6 +1,6 @@
 -- Letters come in. Everything is checked before anything is written: all drafts of an operation, or none.
 -- A draft: {bot, chat, thread, rank, ARGV index of its record, key, digest, send_at if later, expires_at, target, awaits,
--- has blobs, is too late}.
+-- has blobs, is too late, is judged}.
 local KEPT_MS = 48 * 3600 * 1000 -- an idempotency key is kept for 48 hours (docs/guarantees.md)
 
 -- It stands apart until the newer one ends. It keeps its number and its time, since it may come back.
@@ -178,6 +178,79 @@ local function write(draft, id, at)
     return {id, number, draft[8] and 'delayed' or 'waiting', 0, moved}
 end
 
+-- A letter takes another rank, in its record and in its lane. A record holds what the server would write in other words (an empty
+-- map), so only its one byte is changed: it follows the bot, the chat and the thread.
+local function lift(id, record, state, rank)
+    local raw = call('HGET', P .. 'letters', id)
+    local head = string.char(0x9b) .. encode(record[1]) .. encode(record[2]) .. encode(record[3])
+    if string.sub(raw, 1, #head) ~= head or string.byte(raw, #head + 1) ~= record[4] then
+        refuse('strange_record', id)
+    end
+    call('HSET', P .. 'letters', id, head .. string.char(rank) .. string.sub(raw, #head + 2))
+    if (state.p or IN_LANE) == IN_LANE then
+        local bot, lane = record[1], lane_of(state.c or record[2], record[3])
+        call('ZADD', lane_key(bot, lane), rank * RANK + number_of(id, record, state), id)
+        call('ZADD', P .. 'lanes:' .. bot .. ':' .. int(rank), 0, lane)
+        forget_empty(bot, lane, record[4])
+    end
+end
+
+-- What waits in a lane before that number and must not be passed takes this rank: normal letters, and unasked ones. Whatever a
+-- letter is worth, it is lifted twice at most.
+local function lift_before(bot, lane, rank, number)
+    local last
+    for _, lower in ipairs({NORMAL, UNASKED}) do
+        if lower > rank then
+            local till = number and '(' .. int(lower * RANK + number) or '(' .. int((lower + 1) * RANK)
+            for _, id in ipairs(call('ZRANGEBYSCORE', lane_key(bot, lane), int(lower * RANK), till)) do
+                lift(id, record_of(id), state_of(id), rank)
+                last = id
+            end
+        end
+    end
+    return last
+end
+
+-- A letter that another names, and what it waits for itself, goes with it.
+local function lift_named(id, rank)
+    while id do
+        local record, state = record_of(id), state_of(id)
+        if not record or (state.p or IN_LANE) >= COMPLETED then
+            return
+        end
+        if record[4] > rank then
+            local number = (state.p or IN_LANE) == IN_LANE and number_of(id, record, state)
+            lift(id, record, state, rank)
+            if number then
+                lift_before(record[1], lane_of(state.c or record[2], record[3]), rank, number)
+                table.insert(out[2], stub(id, record, state))
+            end
+        end
+        id = state.g or state.a or record[11].a
+    end
+end
+
+-- What a new letter must not pass, and what it names. Whoever holds those lanes reads them again.
+local function lift_for(draft)
+    local rank = draft[4]
+    if draft[14] and not draft[8] and rank < UNASKED then
+        local bot, known = draft[1], bot_of_draft(draft[1])
+        local chat = known.has_aliases and alias_of(bot, draft[2]) or draft[2]
+        local lane = lane_of(chat, draft[3])
+        if pending.places[lane_key(bot, lane)] then
+            flush() -- some of them came in this very commit
+            begin()
+        end
+        local last = lift_before(bot, lane, rank)
+        if last then
+            table.insert(out[2], {last, bot, chat, draft[3], false})
+        end
+    end
+    if draft[11] then
+        lift_named(draft[11], rank)
+    end
+end
+
 local function new_id()
     pending.taken = pending.taken + 1
     local number = pending.last_id + pending.taken
@@ -204,6 +277,7 @@ function ops.accept(drafts, at)
             local first = answers[before.same_as]
             answers[index] = {first[1], 0, first[3], 1, false}
         else
+            lift_for(draft)
             answers[index] = write(draft, new_id(), at)
         end
     end

@@ -6,6 +6,7 @@ local encode, decode, spread = cmsgpack.pack, cmsgpack.unpack, unpack
 local IN_LANE, APART, COMPLETED, FAILED, CANCELLED = 0, 1, 2, 3, 4
 local STATE_OF = {[2] = 'completed', [3] = 'failed', [4] = 'cancelled'}
 local RANK = 2 ^ 50 -- a place in a lane is rank * RANK + number: one sorted set holds all ranks, and doubles are exact to 2 ^ 53
+local NORMAL, UNASKED, RANK_LAST = 2, 4, 4 -- see core/letter.py
 local AT_ONCE = 500 -- arguments of one call; Lua's stack ends at 8000
 
 local ops = {}

@@ -92,7 +92,7 @@ end
 function ops.lanes(bot, chat, most)
     local seen, found = {}, {}
     local first, last = chat and ('[' .. chat .. '|') or '-', chat and ('(' .. chat .. '|\255') or '+'
-    for rank = 0, 3 do
+    for rank = 0, RANK_LAST do
         local key = P .. 'lanes:' .. bot .. ':' .. rank
         for _, lane in ipairs(call('ZRANGEBYLEX', key, first, last, 'LIMIT', 0, most)) do
             if not seen[lane] and #found < most then
@@ -109,7 +109,7 @@ function ops.oldest_waiting(most)
     local found = {}
     for _, bot in ipairs(call('HKEYS', P .. 'bots')) do
         local oldest
-        for rank = 0, 3 do
+        for rank = 0, RANK_LAST do
             for _, lane in ipairs(call('ZRANGE', P .. 'lanes:' .. bot .. ':' .. rank, 0, most - 1)) do
                 local first = call('ZRANGEBYSCORE', lane_key(bot, lane), rank * RANK, '(' .. int((rank + 1) * RANK), 'LIMIT', 0, 1)
                 local id = tonumber(first[1])

@@ -54,7 +54,7 @@ end
 -- The lanes of a chat, each with the ranks that it has. A text may hold the sign that parts it from the thread.
 local function lanes_of(bot, chat)
     local found = {}
-    for rank = 0, 3 do
+    for rank = 0, RANK_LAST do
         local key = P .. 'lanes:' .. bot .. ':' .. rank
         for _, lane in ipairs(call('ZRANGEBYLEX', key, '[' .. chat .. '|', '(' .. chat .. '|\255')) do
             if string.match(lane, '^(.*)|%-?%d+$') == chat then

@@ -48,6 +48,20 @@ JOIN (VALUES {rows}) AS v ON i.bot_id = v.column1 AND i.key = v.column2
 -- name: keep_keys
 INSERT OR REPLACE INTO idempotency (bot_id, key, digest, letter_id, expires_at) VALUES {rows}
 
+-- name: lift_before
+-- What waits in a lane before a letter whose priority was judged, and must not be passed by it: normal letters and unasked ones
+-- (`LIFTED_RANKS`) take its rank. Whatever a letter is worth, it is lifted twice at most.
+UPDATE letters SET rank = :rank
+WHERE phase = 0 AND bot_id = :bot AND rank IN (2, 4) AND rank > :rank AND chat = :chat AND thread = :thread
+    AND number < :number
+
+-- name: find_named
+-- A letter that another one names, if it has not ended; and what it waits for itself.
+SELECT bot_id, chat, thread, number, rank, phase, coalesce(merged_into, awaits) FROM letters WHERE id = ? AND phase < 2
+
+-- name: lift_named
+UPDATE letters SET rank = ? WHERE id = ?
+
 -- name: find_superseded
 -- Waiting edits that a newer one of the same method and target replaces. One in flight is left alone, and so is the
 -- one that the newer refers to: it needs the answer.
@@ -184,7 +198,7 @@ ON CONFLICT (letter_id) DO NOTHING
 -- name: has_older
 -- Whether letters wait in a lane that came before a number.
 SELECT 1 FROM letters INDEXED BY letters_lane
-WHERE bot_id = ? AND rank IN (0, 1, 2, 3) AND chat = ? AND thread = ? AND phase = 0 AND number < ?
+WHERE bot_id = ? AND rank IN (0, 1, 2, 3, 4) AND chat = ? AND thread = ? AND phase = 0 AND number < ?
 LIMIT 1
 
 -- name: tally
@@ -270,6 +284,9 @@ SELECT lane.value ->> 0, lane.value ->> 1, {front} FROM json_each(:lanes) AS lan
         UNION ALL
         SELECT * FROM (SELECT {columns} FROM letters AS l WHERE l.phase = 0 AND l.bot_id = :bot AND l.rank = 3
             AND l.chat = {chat} AND l.thread = {thread} ORDER BY l.number LIMIT :letters)
+        UNION ALL
+        SELECT * FROM (SELECT {columns} FROM letters AS l WHERE l.phase = 0 AND l.bot_id = :bot AND l.rank = 4
+            AND l.chat = {chat} AND l.thread = {thread} ORDER BY l.number LIMIT :letters)
     )
 )
 
@@ -308,7 +325,7 @@ WHERE id = :letter AND phase = 0
     AND EXISTS (SELECT 1 FROM other AS o WHERE o.phase < 2 AND o.id <> :letter)
 
 -- name: readdress
-UPDATE letters SET chat = :new, moved = 1 WHERE bot_id = :bot AND chat = :old AND phase = 0 AND rank IN (0, 1, 2, 3)
+UPDATE letters SET chat = :new, moved = 1 WHERE bot_id = :bot AND chat = :old AND phase = 0 AND rank IN (0, 1, 2, 3, 4)
 
 -- name: keep_alias
 INSERT INTO chats (bot_id, chat, same_as) VALUES (:bot, :old, :new)
