@@ -12,10 +12,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
-from peik.core.letter import RANKS, Chat, LaneKey, Letter
+from peik.core.letter import EDITS_TURN, RANKS, Chat, LaneKey, Letter
 
 # Shares of the ranks when all of them want to go: the higher goes first nearly always, and the lowest still goes.
-WEIGHTS = (64, 16, 4, 1, 1)
+WEIGHTS = (64, 16, 4, 1, 1, 16)  # the last is that of edits
+_TURNS = EDITS_TURN + 1
 _NEVER = float("inf")
 
 
@@ -50,6 +51,7 @@ class Lane:
         "queued",
         "rank",
         "stamp",
+        "turn",
         "unsettled",
         "wants_load",
         "window",
@@ -63,6 +65,7 @@ class Lane:
         self.has_gone = False  # it has had a turn since it was loaded
         self.place = _RESTING
         self.rank = 0
+        self.turn = 0  # of its head, as `rank` is
         self.queued: set[int] = set()  # the ready queues that hold it, each once, even if it is not ready now
         self.stamp = 0  # tells a live timer from a stale one
         self.unsettled = 0  # settlements on their way to the store
@@ -79,10 +82,10 @@ class Lanes:
     def __init__(self, room: Room) -> None:
         self._room = room
         self._lanes: dict[LaneKey, Lane] = {}
-        self._ready: tuple[deque[Lane], ...] = tuple(deque() for _ in range(RANKS))
+        self._ready: tuple[deque[Lane], ...] = tuple(deque() for _ in range(_TURNS))
         self._timers: list[tuple[float, int, int, Lane]] = []
         self._ticket = 0
-        self._passes = [0.0] * RANKS
+        self._passes = [0.0] * _TURNS
         self._loaded = [0] * RANKS
         # Until the store has been read once, it may hold anything.
         self._beyond = [True] * RANKS
@@ -141,8 +144,8 @@ class Lanes:
         if len(window) > self._room.letters_per_lane:
             window.pop()
             lane.beyond = True
-        has_new_rank = lane.place is _READY and window[0].rank != lane.rank
-        if lane.place in (_RESTING, _TIMED) or has_new_rank:
+        has_new_turn = lane.place is _READY and (window[0].rank, window[0].turn) != (lane.rank, lane.turn)
+        if lane.place in (_RESTING, _TIMED) or has_new_turn:
             self._requeue(lane)
 
     def remove(self, key: LaneKey, letter_id: int) -> None:
@@ -213,28 +216,28 @@ class Lanes:
         lane.place = _FLYING
         lane.has_gone = True
 
-    def take(self, now: float, *, ranks: Sequence[int], ready_at: Callable[[Letter], float]) -> Letter | None:
-        """The next letter to try, of the given ranks. `ready_at` says when a head may go; -inf or the past is now."""
+    def take(self, now: float, *, turns: Sequence[int], ready_at: Callable[[Letter], float]) -> Letter | None:
+        """The next letter to try, of the given turns. `ready_at` says when a head may go; -inf or the past is now."""
         if self._timers:
             self.wake(now)
         queues, passes = self._ready, self._passes
         while True:
-            rank = -1
-            for one in ranks:
-                if queues[one] and (rank < 0 or passes[one] < passes[rank]):
-                    rank = one
-            if rank < 0:
+            turn = -1
+            for one in turns:
+                if queues[one] and (turn < 0 or passes[one] < passes[turn]):
+                    turn = one
+            if turn < 0:
                 return None
-            lane = queues[rank].popleft()
-            lane.queued.discard(rank)
-            if lane.place is not _READY or lane.rank != rank or not lane.window:
+            lane = queues[turn].popleft()
+            lane.queued.discard(turn)
+            if lane.place is not _READY or lane.turn != turn or not lane.window:
                 continue  # a stale entry: the lane has been requeued since
             head = lane.window[0]
             at = ready_at(head)
             if at > now:
                 self._time(lane, at)
                 continue
-            self._passes[rank] += 1 / WEIGHTS[rank]
+            self._passes[turn] += 1 / WEIGHTS[turn]
             lane.window.pop(0)
             lane.place = _FLYING
             lane.has_gone = True
@@ -281,8 +284,8 @@ class Lanes:
             return None
         return self._timers[0][0]
 
-    def has_ready(self, ranks: Iterable[int]) -> bool:
-        return any(self._ready[rank] for rank in ranks)
+    def has_ready(self, turns: Iterable[int]) -> bool:
+        return any(self._ready[turn] for turn in turns)
 
     # ---- reading from the store ----
 
@@ -402,8 +405,8 @@ class Lanes:
         return self._loaded[rank] < self._room.lanes_per_rank and len(self._lanes) < self._lanes_max
 
     def _drop(self, lane: Lane) -> None:
-        for rank in lane.queued:
-            self._ready[rank].remove(lane)
+        for turn in lane.queued:
+            self._ready[turn].remove(lane)
         del self._lanes[lane.key]
         self._loaded[lane.rank] -= 1
         lane.place = _RESTING
@@ -415,16 +418,17 @@ class Lanes:
             lane.window.clear()
             self._want_load(lane)
         elif lane.window:
-            rank = lane.window[0].rank
-            if rank != lane.rank:
-                self._set_rank(lane, rank)
+            head = lane.window[0]
+            if head.rank != lane.rank:
+                self._set_rank(lane, head.rank)
+            turn = lane.turn = head.turn
             lane.place = _READY
-            ready = self._ready[rank]
+            ready = self._ready[turn]
             if not ready:
                 # A rank that was idle must not claim the turns that it did not use.
-                self._passes[rank] = max(self._passes[rank], self._least_pass())
-            if rank not in lane.queued:
-                lane.queued.add(rank)
+                self._passes[turn] = max(self._passes[turn], self._least_pass())
+            if turn not in lane.queued:
+                lane.queued.add(turn)
                 ready.append(lane)
         elif lane.beyond:
             self._want_load(lane)
@@ -439,7 +443,7 @@ class Lanes:
         lane.rank = rank
 
     def _least_pass(self) -> float:
-        busy = [self._passes[rank] for rank in range(RANKS) if self._ready[rank]]
+        busy = [self._passes[turn] for turn in range(_TURNS) if self._ready[turn]]
         return min(busy) if busy else max(self._passes)
 
     def _time(self, lane: Lane, at: float) -> None:

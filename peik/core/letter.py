@@ -43,6 +43,8 @@ class Priority(enum.IntEnum):
 # later letter of its chat lifts it (`LIFTED_RANKS`), while bulk that was said by hand gives way to what comes later.
 UNASKED_RANK = Priority.BULK.rank + 1
 RANKS = UNASKED_RANK + 1
+# The queue of lanes whose heads are edits that no rate of the bot holds back (`Letter.turn`), beside those of the ranks.
+EDITS_TURN = RANKS
 # What a later judged letter of the same lane lifts to its own rank instead of passing it.
 LIFTED_RANKS = (Priority.NORMAL.rank, UNASKED_RANK)
 INTERACTIVE_RANK_MAX = Priority.HIGH.rank  # what a person waits for; the rest is bulk to Telegram
@@ -175,8 +177,14 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         return is_edit(self.method)
 
     @property
-    def is_interactive(self) -> bool:
-        return self.rank <= INTERACTIVE_RANK_MAX
+    def turn(self) -> int:
+        """The queue in which its lane waits while it is the head: that of its rank. Edits in private chats have one of their
+        own, since they are free (`pace`), unless they are bulk."""
+        if self.rank > Priority.NORMAL.rank or not is_edit(self.method):
+            return self.rank
+        chat = self.chat
+        is_private = chat > 0 if isinstance(chat, int) else not chat.startswith("@")
+        return EDITS_TURN if is_private else self.rank
 
 
 def letter_of_draft(draft: Draft, *, letter_id: int, number: int, is_plain: bool = False) -> Letter:

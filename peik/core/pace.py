@@ -5,7 +5,7 @@ Two budgets per bot: Telegram's 30 a second is about bulk, while replies to peop
 taken from bulk as well, down to a tenth of it.
 
 Edits are no sends: in a group they have a minute of their own, and in a private chat they are free until a 429 teaches otherwise.
-Both spend the bot's budget.
+Both spend the bot's budgets; only those in groups wait for them.
 """
 
 from collections import deque
@@ -49,6 +49,7 @@ RECOVERY_S = 120.0  # after so long without a 429 a halved rate is whole again
 BLAME_WINDOW_S = 5.0  # a second chat refused this soon after the first points at the bot
 SKEW = 1.02  # our clock and network are not Telegram's: stay a little under every figure
 BULK_WINDOW_S = 1.0
+INTERACTIVE_BURST_S = 0.25  # so much of a second's answers may go at once
 BULK_TURN = 10  # however busy people keep the bot, bulk goes at a tenth of its rate: no priority starves
 EDIT_SLOW_MIN = 0.2  # edits further apart than this are no reason for a 429
 CHATS_REMEMBERED_MAX = 20_000
@@ -207,10 +208,20 @@ class Pace:
             return self._bot_held_until
         if interactive:
             rate = self._interactive_rate.at(now)
-            free_at = self._interactive.ready_at(interval_s=1 / rate, burst=max(1, int(rate / 4)))
+            free_at = self._interactive.ready_at(interval_s=1 / rate, burst=max(1, int(rate * INTERACTIVE_BURST_S)))
         else:
             free_at = min(self._bulk.empty_at, self._bulk_turn_at)
         return max(free_at, self._bot_held_until)
+
+    def edits_ready_at(self, now: float) -> float:
+        """The same for edits in private chats: they count, and no rate holds them back until a 429 has taught one."""
+        if not self._limits.is_on:
+            return self._bot_held_until
+        if not self._has_free_edits:
+            return self.bot_ready_at(now, interactive=False)
+        if self._interactive_rate.at(now) < self._interactive_rate.start:
+            return self.bot_ready_at(now, interactive=True)
+        return self._bot_held_until
 
     def chat_ready_at(self, chat: Chat, now: float, *, weight: int = 1, is_edit: bool = False) -> float:
         """When this chat may get its next letter, of a number of messages. All threads of a chat share its pace."""
@@ -249,10 +260,15 @@ class Pace:
         """Count one try, right before it is made. A weight of 0 makes no message and is free."""
         if not self._limits.is_on or weight == 0:
             return
-        self._spend_bulk(now, weight=weight, interactive=interactive)
-        if interactive:
+        is_free = is_edit and self._has_free_edits
+        self._spend_bulk(now, weight=weight, interactive=interactive or is_free)
+        if interactive or is_free:
+            debt_at = self._interactive.empty_at
             self._interactive.spend(now, interval_s=1 / self._interactive_rate.at(now), weight=weight)
-            if self.bot_ready_at(now, interactive=True) >= now:
+            if is_free:
+                # What is not held back must not hold back answers: it takes their burst from them, and no more.
+                self._interactive.empty_at = max(debt_at, min(self._interactive.empty_at, now + INTERACTIVE_BURST_S))
+            elif self.bot_ready_at(now, interactive=True) >= now:
                 self._interactive_rate.used_in_full(now)
         if not has_chat_pace(chat):
             return

@@ -247,6 +247,8 @@ class AnswerJudge:
                 # To delete or to pin something is no answer yet: what is shown is.
                 asked.answers -= kind is MethodClass.SEND or is_edit(method)
                 return Priority.HIGH if now - asked.written_at <= ANSWER_S else Priority.NORMAL
+        if kind is not MethodClass.SEND:
+            return Priority.NORMAL  # news are sent; what changes a message writes to nobody new
         return Priority.BULK if self._is_unasked((bot_id, consumer), chat, now) else Priority.NORMAL
 
     def _is_unasked(self, caller: _Caller, chat: int | str, now: float) -> bool:

@@ -11,7 +11,7 @@ from peik.clock import Clock
 from peik.core.arrival import Ages
 from peik.core.events import Event, Events, StoreFailed, StoreRecovered
 from peik.core.lanes import Lanes, Room
-from peik.core.letter import INTERACTIVE_RANK_MAX, RANKS, Chat, Draft, LaneKey, Letter, is_edit
+from peik.core.letter import EDITS_TURN, INTERACTIVE_RANK_MAX, RANKS, Chat, Draft, LaneKey, Letter, is_edit
 from peik.core.lifecycle import BACKOFF_MS_MAX, DELIVER, EXPIRED, Move, carried_on, end_unsent, settle
 from peik.core.outcome import Delivered, NetworkFault, Refused, Reply, Unsent, judge
 from peik.core.pace import NO_LIMITS, Pace, PaceLimits
@@ -37,6 +37,7 @@ STORE_TOLD_S = (
 _RANKS = tuple(range(RANKS))
 _INTERACTIVE = tuple(rank for rank in _RANKS if rank <= INTERACTIVE_RANK_MAX)
 _BULK = tuple(rank for rank in _RANKS if rank > INTERACTIVE_RANK_MAX)
+_EDITS = (EDITS_TURN,)
 _STOPPING = Reply(
     fault=NetworkFault.NOT_TRIED, left=False, detail="this Peik is about to stop, or to leave the bot to another"
 )
@@ -315,6 +316,8 @@ class Sender:
                 for ranks in (_INTERACTIVE, _BULK)
                 if self._lanes.has_ready(ranks) and self._has_slot(ranks)
             ]
+            if self._lanes.has_ready(_EDITS) and self._has_slot(_INTERACTIVE):
+                times.append(self._pace.edits_ready_at(now))
         return min(times) if times else None
 
     # ---- take ----
@@ -330,18 +333,19 @@ class Sender:
             return False
         return ranks is _INTERACTIVE or self._flying_bulk < limit - limit // 8
 
-    def _open_ranks(self, now: float) -> tuple[tuple[int, ...], int]:
-        """The ranks of which a letter may go now, and after how many this has to be asked again."""
+    def _open_turns(self, now: float) -> tuple[tuple[int, ...], int]:
+        """The turns of which a letter may go now, and after how many this has to be asked again."""
         limit, pace = self._terms.in_flight_max, self._consequences.pace
         places = limit - len(self._flying) - self._reserved
         if places <= 0:
             return (), 1
         bulk_places = limit - limit // 8 - self._flying_bulk
+        edits = _EDITS if self._lanes.has_ready(_EDITS) and pace.edits_ready_at(now) <= now else ()
         is_interactive = pace.bot_ready_at(now, interactive=True) <= now
         if bulk_places > 0 and pace.bot_ready_at(now, interactive=False) <= now:
             ranks = _RANKS if is_interactive else _BULK
-            return ranks, 1 if pace.is_on else min(places, bulk_places)
-        return _INTERACTIVE if is_interactive else (), 1 if pace.is_on else places
+            return ranks + edits, 1 if pace.is_on else min(places, bulk_places)
+        return (_INTERACTIVE if is_interactive else ()) + edits, 1 if pace.is_on else places
 
     def _take(self, now: float) -> list[Letter]:
         """As many letters as lanes, pace and places allow. What must end without a try is settled on the way."""
@@ -352,9 +356,9 @@ class Sender:
         ended = 0
         pace, flying, shut = self._consequences.pace, self._flying, self.chats.shut_chats
         take, ready_at = self._lanes.take, partial(self._ready_at, now, at_ms)
-        ranks, unasked = self._open_ranks(now)
-        while ended < ENDED_PER_TURN_MAX and ranks:
-            letter = take(now, ranks=ranks, ready_at=ready_at)
+        turns, unasked = self._open_turns(now)
+        while ended < ENDED_PER_TURN_MAX and turns:
+            letter = take(now, turns=turns, ready_at=ready_at)
             if letter is None:
                 break
             if (letter.expires_at_ms or letter.chat in shut) and self._end_early(letter, at_ms):
@@ -370,7 +374,7 @@ class Sender:
                 marks.append(letter)
             unasked -= 1
             if not unasked:
-                ranks, unasked = self._open_ranks(now)
+                turns, unasked = self._open_turns(now)
         if ended:
             self._bell.ring()
         return marks

@@ -105,7 +105,7 @@ class World:
     # ---- the sender ----
 
     def take(self, ranks: tuple[int, ...] = tuple(range(RANKS))) -> Letter | None:
-        letter = self.lanes.take(self.now, ranks=ranks, ready_at=self._ready_at)
+        letter = self.lanes.take(self.now, turns=ranks, ready_at=self._ready_at)
         if letter is None:
             return None
         if letter.id not in self.flying and self._is_as_stored(letter):

@@ -6,17 +6,17 @@ import msgspec
 import pytest
 
 from peik.core.lanes import WEIGHTS, Lanes, Room
-from peik.core.letter import RANKS, Letter, Priority
+from peik.core.letter import EDITS_TURN, RANKS, UNASKED_RANK, Letter, Priority
 from tests.core.lane_world import World
 
 CRITICAL, HIGH, NORMAL, BULK = (priority.rank for priority in sorted(Priority, reverse=True))
 ALL = tuple(range(RANKS))
 
 
-def letter(number: int, chat: int = 1, *, rank: int = NORMAL, thread: int = 0) -> Letter:
-    return Letter(
-        id=number, bot_id=1, number=number, method="sendMessage", params="{}", chat=chat, thread=thread, rank=rank
-    )
+def letter(
+    number: int, chat: int | str = 1, *, rank: int = NORMAL, thread: int = 0, method: str = "sendMessage"
+) -> Letter:
+    return Letter(id=number, bot_id=1, number=number, method=method, params="{}", chat=chat, thread=thread, rank=rank)
 
 
 def at_once(_: Letter) -> float:
@@ -33,7 +33,7 @@ def empty_lanes(room: Room | None = None) -> Lanes:
 
 
 def take(lanes: Lanes, now: float = 0.0) -> int | None:
-    taken = lanes.take(now, ranks=ALL, ready_at=at_once)
+    taken = lanes.take(now, turns=ALL, ready_at=at_once)
     return None if taken is None else taken.number
 
 
@@ -99,7 +99,7 @@ def test_a_higher_priority_goes_before_a_letter_that_backs_off() -> None:
     lanes.put_back(msgspec.structs.replace(letter(1), due_at_ms=60_000))
     lanes.offer(letter(2, rank=HIGH))
 
-    taken = lanes.take(0.0, ranks=ALL, ready_at=lambda one: one.due_at_ms / 1000)
+    taken = lanes.take(0.0, turns=ALL, ready_at=lambda one: one.due_at_ms / 1000)
 
     assert taken is not None
     assert taken.number == 2
@@ -111,7 +111,7 @@ def test_a_critical_letter_lifts_its_lane_out_of_the_queue_of_bulk() -> None:
         lanes.offer(letter(number, chat=number, rank=BULK))
     lanes.offer(letter(100, chat=99, rank=CRITICAL))
 
-    taken = lanes.take(0.0, ranks=(CRITICAL, HIGH), ready_at=at_once)
+    taken = lanes.take(0.0, turns=(CRITICAL, HIGH), ready_at=at_once)
 
     assert taken is not None
     assert taken.number == 100
@@ -195,7 +195,7 @@ def test_a_lane_that_waits_for_its_time_does_not_delay_another() -> None:
     def first_is_held(one: Letter) -> float:
         return 30.0 if one.chat == 1 else 0.0
 
-    taken = lanes.take(0.0, ranks=ALL, ready_at=first_is_held)
+    taken = lanes.take(0.0, turns=ALL, ready_at=first_is_held)
 
     assert taken is not None
     assert taken.number == 2
@@ -208,13 +208,13 @@ def test_when_all_ranks_are_busy_each_gets_its_share() -> None:
     for number in range(1, 401):
         lanes.offer(letter(number, chat=number, rank=number % RANKS))
     went: Counter[int] = Counter()
-    for _ in range(sum(WEIGHTS) * 5):
-        taken = lanes.take(0.0, ranks=ALL, ready_at=at_once)
+    for _ in range(sum(WEIGHTS[:RANKS]) * 5):
+        taken = lanes.take(0.0, turns=ALL, ready_at=at_once)
         assert taken is not None
         went[taken.rank] += 1
         lanes.put_back(taken)
 
-    for rank, weight in enumerate(WEIGHTS):
+    for rank, weight in enumerate(WEIGHTS[:RANKS]):
         assert abs(went[rank] - 5 * weight) <= 5
 
 
@@ -224,7 +224,7 @@ def test_lanes_of_one_rank_take_turns() -> None:
         lanes.offer(letter(number, chat=number % 3))
     order = []
     for _ in range(30):
-        taken = lanes.take(0.0, ranks=ALL, ready_at=at_once)
+        taken = lanes.take(0.0, turns=ALL, ready_at=at_once)
         assert taken is not None
         order.append(taken.chat)
         lanes.leave(taken.lane)
@@ -247,7 +247,7 @@ def test_a_lane_that_gave_up_its_place_is_found_again_when_its_head_is_cancelled
     lanes.offer(letter(1, chat=1, rank=HIGH))
     lanes.offer(letter(2, chat=1, rank=BULK))
     lanes.offer(letter(3, chat=2, rank=HIGH))  # no room: it stays in the store
-    assert lanes.take(0.0, ranks=ALL, ready_at=lambda _: 60.0) is None
+    assert lanes.take(0.0, turns=ALL, ready_at=lambda _: 60.0) is None
     assert lanes.is_hungry(HIGH, 0.0)  # lane 1 cannot go soon and is given up
 
     lanes.remove((1, 0), 1)
@@ -297,7 +297,7 @@ def test_rereading_a_held_lane_again_and_again_keeps_few_timers() -> None:
     lanes = empty_lanes()
     lanes.offer(letter(1))
     for _ in range(2000):
-        assert lanes.take(0.0, ranks=ALL, ready_at=lambda _: 3600.0) is None
+        assert lanes.take(0.0, turns=ALL, ready_at=lambda _: 3600.0) is None
         lanes.forget((1, 0))
         lanes.loads()
         lanes.loaded((1, 0), [letter(1)], more=False)
@@ -315,7 +315,7 @@ def test_a_lane_that_has_no_room_gets_its_turn_long_before_the_others_are_draine
         world.read()
         while world.later:
             world.later.pop(0)()
-        taken = world.lanes.take(world.now, ranks=ALL, ready_at=lambda _: 0.0)
+        taken = world.lanes.take(world.now, turns=ALL, ready_at=lambda _: 0.0)
         if taken is None:
             continue
         order.append(taken.chat)
@@ -353,3 +353,53 @@ def test_a_sweep_that_finds_more_than_there_is_room_for_does_not_end_the_search(
 
     assert len(lanes) == 4
     assert lanes.may_be_beyond(NORMAL)
+
+
+# ---- edits in private chats have a turn of their own ----
+
+
+@pytest.mark.parametrize(
+    ("chat", "rank", "method", "turn"),
+    [
+        (5, NORMAL, "editMessageText", EDITS_TURN),
+        (5, HIGH, "editMessageCaption", EDITS_TURN),
+        ("inline:abc", NORMAL, "editMessageText", EDITS_TURN),
+        (5, BULK, "editMessageText", BULK),
+        (5, UNASKED_RANK, "editMessageText", UNASKED_RANK),
+        (-5, NORMAL, "editMessageText", NORMAL),
+        ("@club", HIGH, "editMessageText", HIGH),
+        (5, NORMAL, "sendMessage", NORMAL),
+    ],
+)
+def test_the_turn_of_a_lane_is_that_of_its_head(chat: int | str, rank: int, method: str, turn: int) -> None:
+    lanes = empty_lanes()
+    head = letter(1, rank=rank, chat=chat, method=method)
+    assert head.turn == turn
+    lanes.offer(head)
+    assert lanes.has_ready((turn,))
+    others = [one for one in (*ALL, EDITS_TURN) if one != turn]
+    assert lanes.take(0.0, turns=others, ready_at=at_once) is None
+    assert lanes.take(0.0, turns=(turn,), ready_at=at_once) is head
+
+
+def test_a_lane_changes_its_turn_when_its_head_does() -> None:
+    lanes = empty_lanes()
+    edit, behind = letter(1, method="editMessageText"), letter(2)
+    for one in (edit, behind):
+        lanes.offer(one)
+    assert lanes.take(0.0, turns=ALL, ready_at=at_once) is None
+    taken = lanes.take(0.0, turns=(EDITS_TURN,), ready_at=at_once)
+    assert taken is edit
+    lanes.leave(edit.lane)
+    assert lanes.take(0.0, turns=(EDITS_TURN,), ready_at=at_once) is None
+    urgent = letter(3, rank=CRITICAL, method="sendMessage")
+    lanes.offer(urgent)
+    assert lanes.take(0.0, turns=(CRITICAL,), ready_at=at_once) is urgent
+
+
+def test_an_edit_that_becomes_the_head_of_a_ready_lane_brings_it_its_turn() -> None:
+    lanes = empty_lanes()
+    lanes.offer(letter(1, rank=HIGH))
+    urgent = letter(2, rank=CRITICAL, method="editMessageText")
+    lanes.offer(urgent)
+    assert lanes.take(0.0, turns=(EDITS_TURN,), ready_at=at_once) is urgent

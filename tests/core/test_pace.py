@@ -354,7 +354,8 @@ def edits(pace: Pace, chat: Chat, count: int) -> list[float]:
     """So many edits as fast as the pace allows. When each went."""
     now, went = START, []
     while len(went) < count:
-        ready_at = max(pace.bot_ready_at(now, interactive=True), pace.chat_ready_at(chat, now, is_edit=True))
+        bot_at = pace.bot_ready_at(now, interactive=True) if is_group(chat) else pace.edits_ready_at(now)
+        ready_at = max(bot_at, pace.chat_ready_at(chat, now, is_edit=True))
         now = max(now, ready_at)
         if ready_at <= now:
             pace.spend(chat, now, weight=1, interactive=True, is_edit=True)
@@ -362,9 +363,29 @@ def edits(pace: Pace, chat: Chat, count: int) -> list[float]:
     return went
 
 
-def test_edits_in_a_private_chat_wait_for_the_bots_own_rate_alone() -> None:
-    went = edits(new_pace(), PERSON, 100)
-    assert went[-1] - START <= 100 / 120
+def test_edits_in_a_private_chat_are_free_and_count() -> None:
+    pace = new_pace()
+    assert edits(pace, PERSON, 1000)[-1] == START
+    # What others send pays for it, as for answers: bulk with the second ahead, down to its tenth. Answers lose their burst.
+    pace.spend(PERSON + 1, START, weight=1, interactive=False)
+    assert START + 0.3 < pace.bot_ready_at(START, interactive=False) < START + 0.4
+    assert pace.bot_ready_at(START, interactive=True) <= START + 1 / 120
+    went = run(pace, [PERSON + 1 + number for number in range(500)], 2.0, interactive=True)
+    assert len(went) >= 200
+
+
+def test_private_edits_wait_for_the_bots_rate_once_it_was_refused() -> None:
+    pace = new_pace()
+    refuse_the_bot(pace, START)
+    held_until = pace.bot_held_until
+    assert pace.edits_ready_at(START) == held_until > START
+    pace.spend(PERSON, held_until, weight=1, interactive=False, is_edit=True)
+    ready_at = pace.edits_ready_at(held_until)
+    for _ in range(60):
+        pace.spend(PERSON, held_until, weight=1, interactive=False, is_edit=True)
+    assert pace.edits_ready_at(held_until) >= ready_at
+    later = held_until + 2 * RECOVERY_S
+    assert pace.edits_ready_at(later) < later
 
 
 def test_edits_do_not_delay_sends_of_a_chat_nor_sends_edits() -> None:
@@ -411,3 +432,5 @@ def test_the_edits_of_an_account_count_as_what_it_sends() -> None:
     for _ in range(3):
         pace.spend(PERSON, START, weight=1, interactive=True, is_edit=True)
     assert pace.chat_ready_at(PERSON, START, is_edit=True) > START
+    pace.spend(PERSON, START, weight=1, interactive=False, is_edit=True)
+    assert pace.edits_ready_at(START) > START

@@ -96,3 +96,81 @@ def test_a_person_does_not_wait_for_the_news() -> None:
     p95_alone, p95_amid = (quantiles(waits, n=20)[-1] for waits in (alone, amid))
     assert p95_amid <= p95_alone + 0.1
     assert max(amid) <= max(alone) + 1.0
+
+
+# ---- edits go at their own pace ----
+
+LATENCY_S = 0.05  # of the simulated Telegram's carrier: there and back
+EDITS = 100
+
+
+async def edited(bot: Bot, chat: int, *, at_once: bool = False, after_s: float = 0.0) -> tuple[float, list[float]]:
+    """How long it takes to edit a message a hundred times, one after the other or all at once; and when each was answered."""
+    shown = (await bot.call("sendMessage", chat_id=chat, text="0 %"))["result"]
+    answered: list[float] = []
+    await asyncio.sleep(after_s)
+
+    async def edit(number: int) -> None:
+        fields = {"chat_id": chat, "message_id": shown["message_id"], "text": f"{number} %"}
+        await bot.call("editMessageText", **fields)
+        answered.append(bot.stage.clock.mono())
+
+    began = bot.stage.clock.mono()
+    if at_once:
+        await asyncio.gather(*[edit(number) for number in range(1, EDITS + 1)])
+    else:
+        for number in range(1, EDITS + 1):
+            await edit(number)
+    return bot.stage.clock.mono() - began, answered
+
+
+def test_a_hundred_edits_in_a_private_chat_go_as_fast_as_they_are_answered_also_amid_the_news() -> None:
+    async def story(stage: Stage) -> None:
+        bot = Bot(stage)
+        alone_s, _ = await edited(bot, 5)
+        # Four progress bars: together they are faster than the bot may send.
+        progress = [asyncio.create_task(edited(bot, chat, after_s=5.0)) for chat in range(6, 10)]
+        await asyncio.sleep(1.0)
+        await bot.tells_news()
+        amid_s = max([took_s for took_s, _ in await asyncio.gather(*progress)])
+        await stage.quiet()
+        assert alone_s <= 1.5 * EDITS * LATENCY_S
+        assert amid_s <= 1.5 * EDITS * LATENCY_S
+        assert stage.telegram.counters.limited == 0
+
+    play(story, options=Options(limits=STRICT))
+
+
+def test_edits_that_are_merged_are_answered_when_the_newest_is_done() -> None:
+    async def story(stage: Stage) -> None:
+        bot = Bot(stage)
+        took_s, answered = await edited(bot, 5, at_once=True)
+        assert took_s <= 3 * LATENCY_S
+        assert len(set(answered)) <= 2  # those that were merged, at one instant
+        (message,) = [one.message_id for one in stage.telegram.sent if one.chat_id == 5]
+        shown = stage.telegram.message(BOT, 5, message)
+        assert shown is not None
+        assert shown["text"] == f"{EDITS} %"
+        assert len(list(stage.telegram.applied)) <= 2
+
+    play(story, options=Options(limits=STRICT))
+
+
+def test_edits_in_a_group_are_not_answered_429() -> None:
+    async def story(stage: Stage) -> None:
+        bot, group = Bot(stage), -1_000_500
+        shown = [(await bot.call("sendMessage", chat_id=group, text=str(n)))["result"]["message_id"] for n in range(20)]
+        edits = [
+            bot.call("editMessageText", chat_id=group, message_id=message, text=f"edit {turn}")
+            for turn in range(5)
+            for message in shown
+        ]
+        await asyncio.gather(*edits)
+        await stage.quiet()
+        assert stage.telegram.counters.limited == 0
+        for message in shown:
+            last = stage.telegram.message(BOT, group, message)
+            assert last is not None
+            assert last["text"] == "edit 4"
+
+    play(story, options=Options(limits=STRICT))

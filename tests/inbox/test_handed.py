@@ -217,6 +217,7 @@ def test_a_caller_that_writes_to_ever_new_chats_is_bulk_until_it_pauses() -> Non
     assert news == [NORMAL] * CROWD_CHATS + [BULK] * (200 - CROWD_CHATS)
     assert bot.sends(299) is BULK  # the second message of the news to the same chat
     assert bot.sends("@channel") is BULK
+    assert bot.sends(299, method="editMessageText") is NORMAL  # a message that is there is changed: that is no news
     assert bot.sends(1000, consumer="other") is NORMAL
     assert bot.sends(1000, bot=8) is NORMAL
     bot.hour.now += CROWD_S + 1
