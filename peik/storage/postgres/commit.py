@@ -357,7 +357,7 @@ class PostgresBatch:
             lifted += await self.session.returned(_SQL["lift_named"], letters=letters, ranks=ranks)
         for bot_id, chat, thread, letter_id in lifted:
             self.joined.append(Stub(letter_id=letter_id, bot_id=bot_id, lane=(queries.decode(chat), thread)))
-            self.telling.lanes(bot_id)
+            self.telling.lanes.add(bot_id)
 
     async def _write_settlements(self) -> None:
         # The first of each letter under each epoch: one mark allows one settlement.
