@@ -23,7 +23,6 @@ from peik.core.events import Events
 from peik.core.letter import Chat, Draft, Enclosed, State
 from peik.erasure.api import ErasureApi, ForgetEverywhereBody, ForgottenPersonAnswer
 from peik.errors import Conflict, StartError, Unavailable
-from peik.gateway.guests import Guests
 from peik.importing.api import ImportApi
 from peik.importing.service import import_service_of
 from peik.inbox.answers import ConsumersAnswer, RecoveryAnswer
@@ -33,7 +32,8 @@ from peik.monitoring.nodes import NodeApi, Nodes
 from peik.outbox.answers import AcceptedAnswer, AcceptedBatchAnswer, ChangedChatAnswer, LetterAnswer
 from peik.outbox.api import BatchBody, BotApi, ChatBody, LetterApi, LetterBody
 from peik.outbox.hooks import own_secret
-from peik.outbox.service import Defaults, OutboxService, keep_files
+from peik.outbox.provisional import ProvisionalIds
+from peik.outbox.service import Defaults, Guests, OutboxService, keep_files
 from peik.outbox.store import BotRecord, LetterView
 from peik.secrets import service
 from peik.settings.config import Config
@@ -97,6 +97,7 @@ class StoreClient(InProcessClient):
             defaults=Defaults.of(self._config, may_be_pushed=True),
             expect=lambda at_ms: None,
             guests=Guests(self._store.documents, clock),
+            provisional=ProvisionalIds(store=self._store, documents=self._store.documents, clock=clock),
         )
         try:
             self._service.open(await self._store.bots())

@@ -1,8 +1,9 @@
 """Reading a call: its lane, its weight, its merge target and its letter references, found in the parameters as they came."""
 
-from collections.abc import Callable
+import enum
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import msgspec
 
@@ -73,7 +74,7 @@ def read_call(method: str, params: bytes) -> Reading:
         )
     # The whole: what is accepted here will be read again when a chat moves or a reference is filled.
     given = _decode(params, _decode_object)
-    awaits = _reference_in(given) if b"letter" in params else None  # rare, and cheap to see
+    awaits = _awaited(given) if b"letter" in params else None  # rare, and cheap to see
     if name == "sendMessage" and _says_only_text(given):  # nearly all calls: half the time that the long way takes
         text, chat_id = given["text"], given["chat_id"]
         assert isinstance(text, str)
@@ -254,8 +255,11 @@ def _same(name: str, value: object) -> object:
         return chat_key(value)
     if name in _OPAQUE:
         return value
-    letter_id = _reference_of(opened(value)) if name in _MESSAGE_ID_NAMES else None
-    return _plain(value) if letter_id is None else {"letter": letter_id}
+    reference = _reference_of(opened(value)) if name in _MESSAGE_ID_NAMES else None
+    if reference is None:
+        return _plain(value)
+    # As targets have always been written; another item of an album is another target.
+    return {"letter": reference.letter_id} | ({"item": reference.item} if reference.item else {})
 
 
 _OPAQUE = frozenset(
@@ -276,18 +280,28 @@ def opened(value: object) -> object:
 # ---- letter references: {"letter": "<id>"} where a message id is due ----
 
 
-def _reference_in(given: dict[str, object]) -> int | None:
-    """The letter that this call refers to, if any. Raises BadInput if it refers to several."""
-    found: set[int] = set()
-    _walk(given, found)
-    if len(found) > 1:
-        raise BadInput(code="many_references", detail="A letter may refer to one other letter, not to several.")
-    return found.pop() if found else None
+class LetterReference(msgspec.Struct, frozen=True, kw_only=True):
+    """A message that another letter makes. `item`: which one, of an album. `message_id`: what the bot called it, if it was told
+    a provisional id for it (see `peik.core.provisional`)."""
+
+    letter_id: int
+    item: int = 0
+    message_id: int | None = None
+
+    def written(self) -> dict[str, object]:
+        """As it stands in parameters."""
+        plain: dict[str, object] = {"letter": str(self.letter_id)}
+        return plain if self.message_id is None else plain | {"item": self.item, "id": self.message_id}
 
 
-def fill_reference(params: str, message_id: int) -> str:
-    """The parameters with every letter reference replaced by the message id."""
-    return msgspec.json.encode(_replace(_decode_any(params.encode()), message_id)).decode()
+def references_in(params: str) -> list[LetterReference]:
+    """Every letter that these parameters refer to, each once, in the order of letters."""
+    return _references_in(_decode_object(params.encode()))
+
+
+def fill_references(params: str, ids: Mapping[LetterReference, int]) -> str:
+    """The parameters with letter references replaced by message ids, wherever one is known."""
+    return msgspec.json.encode(replaced(_decode_object(params.encode()), lambda value: _filled(value, ids))).decode()
 
 
 def readdress(params: str, chat_id: int) -> str:
@@ -297,45 +311,91 @@ def readdress(params: str, chat_id: int) -> str:
     return msgspec.json.encode(value).decode()
 
 
-def _reference_of(value: object) -> int | None:
-    if not isinstance(value, dict) or set(value) != {"letter"}:
+def _awaited(given: dict[str, object]) -> int | None:
+    """The letter that this call has to wait for, if any: of several the newest, which most likely ends last."""
+    found = _references_in(given)
+    return found[-1].letter_id if found else None
+
+
+def _references_in(given: dict[str, object]) -> list[LetterReference]:
+    found = {one for _, value in named_messages(given) if (one := _reference_of(value)) is not None}
+    return sorted(found, key=lambda one: (one.letter_id, one.item))
+
+
+def _filled(value: object, ids: Mapping[LetterReference, int]) -> object:
+    reference = _reference_of(value)
+    return value if reference is None else ids.get(reference, value)
+
+
+def _reference_of(value: object) -> LetterReference | None:
+    if not isinstance(value, dict) or not {"letter"} <= set(value) <= {"letter", "item", "id"}:
         return None
-    named = value["letter"]
+    named, item, told = value["letter"], value.get("item", 0), value.get("id")
     if isinstance(named, str) and _is_number(named):
-        return int(named)
-    if isinstance(named, int) and not isinstance(named, bool) and 0 < named <= _NUMBER_MAX:
-        return named
+        named = int(named)
+    if _is_id(named) and isinstance(item, int) and 0 <= item < _NUMBER_MAX and (told is None or _is_id(told)):
+        return LetterReference(letter_id=named, item=item, message_id=told)
     raise BadInput(code="bad_reference", detail='A letter reference looks like {"letter": "<id of the letter>"}.')
 
 
-# Where Telegram expects a message id. Elsewhere {"letter": …} is the caller's own data and stays as it is.
+def _is_id(value: object) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _NUMBER_MAX
+
+
+# ---- where Telegram expects message ids. Elsewhere {"letter": …} is the caller's own data and stays as it is. ----
+
+
+class MessageRole(enum.Enum):
+    """What a call wants of a message that it names."""
+
+    TARGET = "target"
+    REPLY = "reply"
+    ONE_OF_MANY = "one of many"
+
+
+_REPLY_NAMES = frozenset({"reply_to_message_id", "reply_parameters"})
 _MESSAGE_ID_NAMES = frozenset({"message_id", "reply_to_message_id"})
+DROPPED = object()  # what `replaced` leaves out of a list
 
 
-def _walk(value: object, found: set[int]) -> None:
-    if not isinstance(value, dict):
-        return
-    for name, inner in value.items():
-        if name in _MESSAGE_ID_NAMES:
-            letter_id = _reference_of(opened(inner))
-            if letter_id is not None:
-                found.add(letter_id)
-        elif name == "reply_parameters":
-            _walk(opened(inner), found)
+def named_messages(given: Mapping[str, object]) -> Iterator[tuple[MessageRole, object]]:
+    """Whatever stands where a message id is due. What a form carries as a text is opened."""
+    for name in ("message_id", "reply_to_message_id"):
+        if name in given:
+            yield MessageRole.REPLY if name in _REPLY_NAMES else MessageRole.TARGET, opened(given[name])
+    reply = opened(given.get("reply_parameters"))
+    if isinstance(reply, dict) and "message_id" in reply:
+        yield MessageRole.REPLY, opened(reply["message_id"])
+    many = opened(given.get("message_ids"))
+    for one in many if isinstance(many, list) else ():
+        yield MessageRole.ONE_OF_MANY, opened(one)
 
 
-def _replace(value: object, message_id: int) -> object:
-    if not isinstance(value, dict):
-        return value
-    filled: dict[str, object] = {}
-    for name, inner in value.items():
-        if name in _MESSAGE_ID_NAMES and _reference_of(opened(inner)) is not None:
-            filled[name] = message_id
-        elif name == "reply_parameters":
-            known = opened(inner)
-            replaced = _replace(known, message_id)
-            # What came as a text goes as a text.
-            filled[name] = _encode(replaced).decode() if isinstance(inner, str) and known is not inner else replaced
-        else:
-            filled[name] = inner
-    return filled
+def replaced(given: Mapping[str, object], change: Callable[[object], object]) -> dict[str, object]:
+    """Parameters with every message id changed. What came as a text goes as a text."""
+    anew = dict(given)
+    for name in _MESSAGE_ID_NAMES & given.keys():
+        before = opened(given[name])
+        after = change(before)
+        if after is not before:
+            anew[name] = after
+    for name in ("reply_parameters", "message_ids"):
+        before = opened(given.get(name))
+        after = _replaced_within(before, change)
+        if after != before:
+            anew[name] = _encode(after).decode() if isinstance(given[name], str) else after
+    return anew
+
+
+def _are_numbers(values: list[object]) -> bool:
+    return all(isinstance(one, int) for one in values)
+
+
+def _replaced_within(value: object, change: Callable[[object], object]) -> object:
+    if isinstance(value, list):
+        anew = [one for one in (change(opened(one)) for one in value) if one is not DROPPED]
+        # Telegram takes several messages in the order of their ids only, and other ids stand here now.
+        return sorted({one for one in anew if isinstance(one, int)}) if _are_numbers(anew) else anew
+    if isinstance(value, dict) and "message_id" in value:
+        return value | {"message_id": change(opened(value["message_id"]))}
+    return value

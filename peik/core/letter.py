@@ -158,10 +158,17 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     expires_at_ms: int = 0  # 0: never
     awaits: int | None = None
     is_moved: bool = False  # its chat was re-addressed after it was accepted: params still name the old one
-    attempts_made: int = 0
+    attempts_made: int = (
+        0  # below zero: how often an edit changed it before its first try. A mark of what it was does not take
+    )
     uncertain_tries: int = 0
     enclosed: tuple[Enclosed, ...] = ()
     trace: str | None = None
+
+    @property
+    def tries_made(self) -> int:
+        """How many tries have left, whether Telegram refused them or nobody knows."""
+        return max(self.attempts_made, 0)
 
     @property
     def lane(self) -> LaneKey:

@@ -117,7 +117,7 @@ def settle(letter: Letter, outcome: Outcome, *, at_ms: int) -> Settlement:
                 move=DELIVER,
                 state=_C,
                 at_ms=at_ms,
-                attempts_made=letter.attempts_made + 1,
+                attempts_made=letter.tries_made + 1,
                 uncertain_tries=letter.uncertain_tries,
                 result=result.decode(),
                 entry=_line(at_ms, outcome, words=note) if note else None,
@@ -138,7 +138,7 @@ def settle(letter: Letter, outcome: Outcome, *, at_ms: int) -> Settlement:
 
 def _after_refusal(letter: Letter, refused: Refused, at_ms: int) -> Settlement:
     entry = _line(at_ms, refused, code=refused.code, words=refused.words, parameters=refused.parameters)
-    made = letter.attempts_made + 1
+    made = letter.tries_made + 1
     counted = made if letter.counts_uncertain else made - letter.uncertain_tries
     bound = letter.attempts if refused.attempts_max is None else min(letter.attempts, refused.attempts_max)
     if refused.is_passing and counted < bound:
@@ -157,7 +157,7 @@ def _after_refusal(letter: Letter, refused: Refused, at_ms: int) -> Settlement:
 
 
 def _after_doubt(letter: Letter, at_ms: int, entry: str) -> Settlement:
-    made, doubts = letter.attempts_made + 1, letter.uncertain_tries + 1
+    made, doubts = letter.tries_made + 1, letter.uncertain_tries + 1
     is_over = made >= letter.attempts if letter.counts_uncertain else doubts > RESENDS_MAX
     if is_over or letter.on_uncertain is OnUncertain.HOLD:
         return _moved_on(

@@ -2,7 +2,7 @@
 
 import enum
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -169,6 +169,11 @@ class ResultShape(enum.Enum):
     TRUE = "true"
     REAL = "cannot be made up: links, topics, stories, files, and whether money has moved"
 
+    @property
+    def is_message(self) -> bool:
+        """Whether it has message ids."""
+        return self not in (ResultShape.TRUE, ResultShape.REAL)
+
 
 _SHAPES = {
     "sendMediaGroup": ResultShape.MESSAGES,
@@ -188,8 +193,11 @@ def shape_of(method: str, kind: MethodClass | None) -> ResultShape:
     return _SHAPES.get(method) or _SHAPE_OF_CLASS.get(kind, ResultShape.REAL)
 
 
-def of_letter(view: LetterView, shape: ResultShape, bot: BotRecord, *, at_ms: int) -> GatewayAnswer:
-    """How a letter stands: Telegram's own result or refusal; or, as long as there is none, what stands in for it."""
+def of_letter(
+    view: LetterView, shape: ResultShape, bot: BotRecord, *, at_ms: int, first_id: int | None = None
+) -> GatewayAnswer:
+    """How a letter stands: Telegram's own result or refusal; or, as long as there is none, what stands in for it under ids
+    from `first_id` on. None: they are all 0."""
     told = PendingAnswer(letter_id=str(view.id), state=view.state)
     if view.state is State.COMPLETED and view.result not in (None, "null"):
         assert view.result is not None
@@ -198,7 +206,23 @@ def of_letter(view: LetterView, shape: ResultShape, bot: BotRecord, *, at_ms: in
         return _of_failed(view, told)
     if shape is ResultShape.REAL:
         return failure(504, f"Gateway Timeout: not answered yet; letter {view.id} goes on all the same", told=told)
-    return success(stand_in(shape, view, bot, at_ms=at_ms), told=told)
+    return success(stand_in(shape, view, bot, at_ms=at_ms, first_id=first_id), told=told)
+
+
+def of_edited(view: LetterView, bot: BotRecord, *, item: int, ids: Sequence[int], at_ms: int) -> GatewayAnswer:
+    """What an edit of a message is answered with that was not sent yet."""
+    told = PendingAnswer(letter_id=str(view.id), state=view.state)
+    made = _decode_results(view.result) if view.state is State.COMPLETED and view.result is not None else []
+    if item < len(made):
+        return success(bytes(made[item]))
+    is_album = _SHAPES.get(view.method) is ResultShape.MESSAGES
+    messages = _messages(view, bot, at_ms=at_ms, first_id=ids[0] if ids else None, is_album=is_album)
+    return success(_encode(messages[min(item, len(messages) - 1)] | {"edit_date": at_ms // 1000}), told=told)
+
+
+def _decode_results(result: str) -> list[msgspec.Raw]:
+    value = msgspec.Raw(result.encode())
+    return msgspec.json.decode(value, type=list[msgspec.Raw]) if result.lstrip().startswith("[") else [value]
 
 
 class _Line(msgspec.Struct):
@@ -239,40 +263,121 @@ def _of_failed(view: LetterView, told: PendingAnswer) -> GatewayAnswer:
 # ---- standing in for Telegram ----
 
 
-def stand_in(shape: ResultShape, view: LetterView, bot: BotRecord, *, at_ms: int) -> bytes:
-    """A result as it would be but for its ids: 0 is Bot API's own sign for "accepted, not sent yet"."""
-    params = msgspec.json.decode(view.params, type=dict[str, object])
+def stand_in(shape: ResultShape, view: LetterView, bot: BotRecord, *, at_ms: int, first_id: int | None = None) -> bytes:
+    """A result as it would be but for its ids. 0 is Bot API's own sign for "accepted, not sent yet"."""
     match shape:
         case ResultShape.MESSAGE:
-            return _encode(_message(view, params, bot, at_ms))
+            return _encode(_messages(view, bot, at_ms=at_ms, first_id=first_id)[0])
         case ResultShape.MESSAGES:
-            return _encode([_message(view, params, bot, at_ms)] * _count(params.get("media")))
+            return _encode(_messages(view, bot, at_ms=at_ms, first_id=first_id, is_album=True))
         case ResultShape.MESSAGE_ID:
-            return b'{"message_id":0}'
+            return _encode({"message_id": first_id or 0})
         case ResultShape.MESSAGE_IDS:
-            return _encode([{"message_id": 0}] * _count(params.get("message_ids")))
+            return _encode([{"message_id": _nth(first_id, item)} for item in range(messages_in(shape, view))])
         case _:
             return b"true"
 
 
+def messages_in(shape: ResultShape, view: LetterView) -> int:
+    """How many messages a letter makes."""
+    match shape:
+        case ResultShape.MESSAGES:
+            return _count(_params(view).get("media"))
+        case ResultShape.MESSAGE_IDS:
+            return _count(_params(view).get("message_ids"))
+    return 1
+
+
+def _params(view: LetterView) -> dict[str, object]:
+    return msgspec.json.decode(view.params, type=dict[str, object])
+
+
 def _count(value: object) -> int:
     known = opened(value)
-    return len(known) if isinstance(known, list) else 1
+    return max(1, len(known)) if isinstance(known, list) else 1
 
 
-def _message(view: LetterView, params: Mapping[str, object], bot: BotRecord, at_ms: int) -> dict[str, object]:
-    message: dict[str, object] = {
-        "message_id": 0,
-        "from": _sender(bot),
-        "chat": _chat(view.chat),
-        "date": at_ms // 1000,
-    }
+def _nth(first_id: int | None, item: int) -> int:
+    return 0 if first_id is None else first_id + item
+
+
+def _messages(
+    view: LetterView, bot: BotRecord, *, at_ms: int, first_id: int | None, is_album: bool = False
+) -> list[dict[str, object]]:
+    """What a send makes: one message, or those of an album, each with what the request says of it."""
+    params = _params(view)
+    whole: dict[str, object] = {"from": _sender(bot), "chat": _chat(view.chat), "date": at_ms // 1000}
     if view.thread:
-        message["message_thread_id"] = view.thread
-    for name in ("text", "caption"):
-        if isinstance(params.get(name), str):
-            message[name] = params[name]
-    return message
+        whole["message_thread_id"] = view.thread
+    whole |= _reply_in(view, params)
+    media = opened(params.get("media")) if is_album else None
+    items = [one if isinstance(one, dict) else {} for one in media] if isinstance(media, list) and media else [None]
+    return [
+        {"message_id": _nth(first_id, n)} | whole | (_content(view.method, params) if one is None else _item(one))
+        for n, one in enumerate(items)
+    ]
+
+
+def _content(method: str, params: Mapping[str, object]) -> dict[str, object]:
+    content: dict[str, object] = {
+        name: params[name] for name in ("text", "caption") if isinstance(params.get(name), str) and params[name]
+    }
+    kind = _KIND_OF_SEND.get(method)
+    if kind is not None:
+        content |= _media(kind, params.get(kind), params)
+    markup = opened(params.get("reply_markup"))
+    if isinstance(markup, dict) and isinstance(markup.get("inline_keyboard"), list):
+        content["reply_markup"] = markup
+    return content
+
+
+def _item(media: Mapping[str, object]) -> dict[str, object]:
+    caption: dict[str, object] = {"caption": media["caption"]} if isinstance(media.get("caption"), str) else {}
+    kind = media.get("type")
+    return caption | (_media(kind, media.get("media"), media) if isinstance(kind, str) else {})
+
+
+# What a message has of each kind of media: the figures that a strict library wants, as far as the request gives them.
+_FIGURES: dict[str, tuple[str, ...]] = {
+    "photo": ("width", "height"),
+    "video": ("width", "height", "duration"),
+    "animation": ("width", "height", "duration"),
+    "audio": ("duration",),
+    "voice": ("duration",),
+    "video_note": ("length", "duration"),
+    "document": (),
+    "sticker": ("width", "height"),
+}
+_KIND_OF_SEND = {"send" + "".join(word.capitalize() for word in kind.split("_")): kind for kind in _FIGURES}
+
+
+def _media(kind: str, given: object, params: Mapping[str, object]) -> dict[str, object]:
+    """A file that was named by its id is there; of what is uploaded or fetched nobody knows the id yet."""
+    if kind not in _FIGURES or not isinstance(given, str) or not given or "://" in given or given[:1] in "{[":
+        return {}
+    file: dict[str, object] = {"file_id": given, "file_unique_id": ""}
+    file |= {name: _figure(params.get(name)) for name in _FIGURES[kind]}
+    if kind == "sticker":
+        file |= {"type": "regular", "is_animated": False, "is_video": False}
+    return {kind: [file] if kind == "photo" else file}
+
+
+def _figure(value: object) -> int:
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value[:9])
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _reply_in(view: LetterView, params: Mapping[str, object]) -> dict[str, object]:
+    reply = opened(params.get("reply_parameters"))
+    to = params.get("reply_to_message_id") if not isinstance(reply, dict) else reply.get("message_id")
+    if isinstance(reply, dict) and str(reply.get("chat_id") or params.get("chat_id")) != str(params.get("chat_id")):
+        return {}  # of another chat: that is no reply_to_message
+    to = opened(to)
+    message_id = to.get("id") if isinstance(to, dict) else to  # a letter that the bot was told an id of
+    number = _figure(message_id)
+    # Date 0 is Bot API's own sign for a message of which nothing more is known.
+    return {"reply_to_message": {"message_id": number, "chat": _chat(view.chat), "date": 0}} if number else {}
 
 
 class _Me(msgspec.Struct, omit_defaults=True):

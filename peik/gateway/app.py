@@ -12,7 +12,7 @@ import msgspec
 
 from peik.app.runtime import Runtime
 from peik.core.events import Answered, Surprise
-from peik.core.letter import Enclosed, LetterCall, Priority
+from peik.core.letter import Enclosed, LetterCall, Priority, State
 from peik.core.methods import MethodClass, classify, is_method_name
 from peik.core.trace import current_trace, read_parent, read_trace
 from peik.errors import BadInput, Problem
@@ -23,6 +23,8 @@ from peik.gateway.answers import (
     GatewayAnswer,
     ResultShape,
     failure,
+    messages_in,
+    of_edited,
     of_letter,
     of_problem,
     of_reply,
@@ -34,7 +36,7 @@ from peik.gateway.inbox import GatewayAsk, GatewayInbox, Own, consumer_of
 from peik.gateway.params import GatewayParams, read_given, read_priority
 from peik.gateway.tokens import Tokens, Turned
 from peik.inbox.handed import Handed
-from peik.outbox.store import BotRecord
+from peik.outbox.store import AcceptedLetter, BotRecord, Did, LetterView
 from peik.telegram.port import Enclosure
 from peik.telegram.routes import patience_with
 from peik.web.access import host_of
@@ -203,6 +205,8 @@ class Gateway:
             trace=trace_in(given, bot.bot_id, consumer_of(consumer), self._peik.inbox.service.handed),
         )
         accepted = await self._service.accept_with_files(given.enclosed, lambda _: call, remove=self._peik.spool.remove)
+        if accepted.did is not None:
+            return await self._answer_done(bot, accepted)
         # From here on the letter goes its way, whether or not anybody waits for it.
         shape = shape_of(name, kind)
         wait_s = REAL_WAIT_S if shape is ResultShape.REAL else self._config.gateway_wait
@@ -211,9 +215,28 @@ class Gateway:
             view = await self._service.answer(bot.bot_id, accepted.letter_id, wait_s)
         else:
             view = await self._service.outcome(accepted, call, wait_s, may_mend=True)
+        provisional = self._service.provisional
         if isinstance(view, bytes):
-            return success(view)
-        return of_letter(view, shape, bot, at_ms=self._peik.clock.wall_ms())
+            return success(await provisional.result(bot.bot_id, view))
+        first_id: int | None = None
+        if not view.state.is_final and shape.is_message:
+            view, first_id = await provisional.give(view, messages_in(shape, view))
+        if view.state is State.COMPLETED and view.result is not None:
+            view = msgspec.structs.replace(view, result=await self._result_of(view))
+        return of_letter(view, shape, bot, at_ms=self._peik.clock.wall_ms(), first_id=first_id)
+
+    async def _result_of(self, view: LetterView) -> str:
+        return (await self._service.provisional.result(view.bot_id, (view.result or "null").encode())).decode()
+
+    async def _answer_done(self, bot: BotRecord, accepted: AcceptedLetter) -> GatewayAnswer:
+        """An edit or a deletion of a message that was not sent yet: it is done, and answered as one of a message is."""
+        if accepted.did is Did.DELETE:
+            return success(b"true")
+        view = await self._service.letter(accepted.letter_id)
+        if view.state is State.COMPLETED:
+            view = msgspec.structs.replace(view, result=await self._result_of(view))
+        ids = await self._service.provisional.ids_of(view)
+        return of_edited(view, bot, item=accepted.item, ids=ids, at_ms=self._peik.clock.wall_ms())
 
     def _priority(
         self, bot_id: int, consumer: str | None, name: str, kind: MethodClass, given: GatewayParams
@@ -240,9 +263,10 @@ class Gateway:
             for one in given.enclosed
         ]
         patience = patience_with(name, kind)
-        reply = await self._peik.passthrough.carry(
-            bot.token, name, given.params, patience=patience, enclosures=enclosures
+        params = await self._service.provisional.translated(
+            bot.bot_id, name, given.params, timeout_s=self._config.gateway_wait
         )
+        reply = await self._peik.passthrough.carry(bot.token, name, params, patience=patience, enclosures=enclosures)
         return of_reply(reply)
 
     def _tell_answered(

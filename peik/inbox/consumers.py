@@ -18,11 +18,13 @@ from peik.errors import StoreUnavailable, described
 from peik.inbox.delivery import (
     PATIENCE,
     Accept,
+    AsTold,
     Handle,
     InProcess,
     PushTaker,
     Taker,
     TellLimited,
+    as_they_came,
     patience_of,
     tell_nobody,
 )
@@ -80,6 +82,7 @@ class Consumers:
         is_live: Callable[[int], bool] = lambda bot_id: True,
         outages: OutagePort | None = None,
         tell_limited: TellLimited = tell_nobody,
+        as_told: AsTold = as_they_came,
     ) -> None:
         self._store = store
         self._clock = clock
@@ -93,6 +96,7 @@ class Consumers:
         self._is_live = is_live  # and whether it may begin one now
         self._outages = outages or NoOutages()
         self._tell_limited = tell_limited
+        self._as_told = as_told
         self._bell = Wakeup()
         self._began_bell = Wakeup()
         self._claims = 0
@@ -351,7 +355,7 @@ class Consumers:
     # ---- runners ----
 
     def _handler_runner(self, consumer: Consumer, handling: Handling) -> ConsumerRunner:
-        taker = InProcess(handling.handle, timeout_s=self._limits.handler_timeout_s)
+        taker = InProcess(handling.handle, timeout_s=self._limits.handler_timeout_s, as_told=self._as_told)
         bounds = Bounds(
             terms=self._terms(consumer, at_once=min(handling.at_once or self._limits.handlers, self._limits.handlers)),
             patience=patience_of(self._limits.handler_attempts),
@@ -368,6 +372,7 @@ class Consumers:
             events=self._events,
             clock=self._clock,
             health=self._health_of(consumer),
+            as_told=self._as_told,
         )
         bounds = Bounds(
             terms=self._terms(consumer, at_once=consumer.connections_max),

@@ -4,7 +4,7 @@ import asyncio
 import re
 import traceback
 import urllib.parse
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from http import HTTPStatus
 from typing import Protocol
 
@@ -49,6 +49,15 @@ Verdict = Done | Failed | Away
 class Taker(Protocol):
     async def deliver(self, arrival: Arrival, *, tries: int) -> Verdict:
         """Hand one on and say what came of it. Bounded in time; it raises only for surprises."""
+
+
+# The same updates with the message ids that their bot was told; see `peik.outbox.provisional`.
+AsTold = Callable[[int, Sequence[Arrival]], Awaitable[list[Arrival]]]
+
+
+async def as_they_came(bot_id: int, arrivals: Sequence[Arrival]) -> list[Arrival]:
+    """Of a bot that was told nothing else."""
+    return list(arrivals)
 
 
 class DeliveryPatience(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,15 +132,17 @@ class Absent(Exception):
 class InProcess:
     """A taker of arrivals."""
 
-    def __init__(self, handle: Handle, *, timeout_s: float) -> None:
+    def __init__(self, handle: Handle, *, timeout_s: float, as_told: AsTold = as_they_came) -> None:
         self._handle = handle
+        self._as_told = as_told
         self._timeout_s = timeout_s
 
     async def deliver(self, arrival: Arrival, *, tries: int) -> Verdict:
         try:
             async with asyncio.timeout(self._timeout_s) as limit:
                 with under(trace_of(arrival.bot_id, arrival.number)):
-                    await self._handle(arrival, tries)
+                    (told,) = await self._as_told(arrival.bot_id, [arrival])
+                    await self._handle(told, tries)
         except StoreUnavailable as error:
             return Away(why=error.detail)  # it is ours to mend, and no fault of the arrival
         except Absent as error:
@@ -264,6 +275,7 @@ class PushTaker:
         events: Events,
         clock: Clock,
         health: PushHealth,
+        as_told: AsTold = as_they_came,
     ) -> None:
         assert consumer.url is not None
         self._consumer = consumer
@@ -275,6 +287,7 @@ class PushTaker:
         self._events = events
         self._clock = clock
         self._health = health
+        self._as_told = as_told
 
     async def deliver(self, arrival: Arrival, *, tries: int) -> Verdict:
         trace = trace_of(arrival.bot_id, arrival.number)
@@ -283,9 +296,10 @@ class PushTaker:
             reach = await self._reach_of(
                 arrival.bot_id
             )  # now: it may have become the owner's, or have come anew by itself
+            (told,) = await self._as_told(arrival.bot_id, [arrival])
         except StoreUnavailable as error:
             return Away(why=error.detail, wait_s=RETRY_S)
-        pushed = await self._pusher.push(self._url, headers, arrival.wire(), timeout_s=TRY_S, reach=reach)
+        pushed = await self._pusher.push(self._url, headers, told.wire(), timeout_s=TRY_S, reach=reach)
         verdict = _judge(pushed)
         failure = None if isinstance(verdict, Done) else _error_of(pushed)
         self._health.note(pushed, error=failure, at_ms=self._clock.wall_ms())

@@ -16,6 +16,7 @@ from peik.clock import Clock
 from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, WIRE_ID_MAX, Arrival, is_wanted, number_near
 from peik.core.events import Arrived, Event, Events, OutageSettled
 from peik.errors import Conflict, StoreUnavailable
+from peik.inbox.delivery import AsTold
 from peik.inbox.outages import OutagePort
 from peik.inbox.store import ArrivalFilter, Consumer, ConsumerKind, InboxStore
 from peik.wakeup import Wakeup
@@ -400,6 +401,7 @@ class Stream:
         clock: Clock,
         waiting: Waiting,
         readers: Readers,
+        as_told: AsTold,
         after: int,
         is_tail: bool,
         types: frozenset[str] | None,
@@ -409,6 +411,7 @@ class Stream:
         self._clock = clock
         self._waiting = waiting
         self._readers = readers
+        self._as_told = as_told
         self._after = after
         self._is_tail = is_tail
         self._types = types  # of a tail; None: all
@@ -433,7 +436,7 @@ class Stream:
             seat.check()
             found = await self._page()
             if found or self._clock.mono() >= deadline:
-                return found
+                return await self._as_told(self._consumer.bot_id, found)
             await seat.wait(deadline)
             if not self._is_tail and not self._waiting.is_ended():
                 self._consumer = await self._readers.again(self._consumer)

@@ -11,6 +11,7 @@ from peik.core.arrival import DEFAULT_CONSUMER, WIRE_ID_MAX, Arrival, ConsumerPr
 from peik.core.events import Arrived, Events, HandedOn
 from peik.core.letter import State
 from peik.errors import BadInput, Conflict, NotFound
+from peik.inbox.delivery import AsTold, as_they_came
 from peik.inbox.handed import LIKELY_S, AnswerJudge, Handed
 from peik.inbox.outages import NoOutages, OutagePort
 from peik.inbox.readers import NoRunners, Readers, Runners, Stream, Waiting, types_of
@@ -82,6 +83,7 @@ class InboxService:
         reach_of: Callable[[int], Awaitable[AddressReach]] = anywhere,
         likely_s: float = LIKELY_S,
         consumers_max: int = CONSUMERS_MAX,
+        as_told: AsTold = as_they_came,
     ) -> None:
         """`consumers_max`: how many a bot may have besides the default one. What is in a store costs every look at it."""
         self._store = store
@@ -90,6 +92,7 @@ class InboxService:
         self._runners = runners or NoRunners()
         self._recover = recover
         self._reach_of = reach_of
+        self._as_told = as_told
         self._consumers_max = consumers_max
         self._waiting = Waiting(events=events)
         self.handed = Handed(clock=clock, likely_s=likely_s)
@@ -119,7 +122,8 @@ class InboxService:
         view = await self._store.arrival(arrival_id)
         if view is None:
             raise NotFound(code="unknown_arrival", detail=f"There is no arrival {arrival_id} here (any more).")
-        return self._with_active(view)
+        (told,) = await self._as_told(view.arrival.bot_id, [view.arrival])
+        return self._with_active(msgspec.structs.replace(view, arrival=told))
 
     def _with_active(self, view: ArrivalView) -> ArrivalView:
         """The store does not know who is at work on what; whoever runs the handlers does."""
@@ -329,7 +333,7 @@ class InboxService:
         )
         if found:
             self._events.tell(HandedOn(bot_id=bot_id, consumer=consumer, arrivals=tuple(found)))
-        return found
+        return await self._as_told(bot_id, found)
 
     async def stream(
         self,
@@ -363,6 +367,7 @@ class InboxService:
             clock=self._clock,
             waiting=self._waiting,
             readers=self._readers,
+            as_told=self._as_told,
             after=after,
             is_tail=is_tail,
             types=types,

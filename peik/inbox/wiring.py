@@ -58,6 +58,7 @@ def inbox_of(context: Context, outbox: Outbox, pusher: PushPort) -> Inbox:
         likely_s=context.config.trace_likely,
         reach_of=partial(_reach_of, context, outbox),
         consumers_max=context.config.consumers_max,
+        as_told=outbox.service.provisional.arrivals,
     )
     return Inbox(service=inbox, receiver=receiver, outages=outages, consumers=consumers, upkeep=_upkeep(context))
 
@@ -149,6 +150,7 @@ def _consumers(context: Context, outbox: Outbox, outages: Outages, pusher: PushP
         is_live=outbox.leases.is_live,
         outages=outages,
         tell_limited=tell_limited,
+        as_told=service.provisional.arrivals,
     )
 
 

@@ -69,9 +69,21 @@ class LetterAnswer(msgspec.Struct, frozen=True, kw_only=True):
     why: Annotated[
         str | msgspec.UnsetType | None, msgspec.Meta(description="Why it waits, where one letter is asked for.")
     ] = msgspec.UNSET
+    provisional_ids: Annotated[
+        list[int] | msgspec.UnsetType,
+        msgspec.Meta(
+            description="The message ids that its bot was told before there were any, where one letter is asked for."
+        ),
+    ] = msgspec.UNSET
 
     @classmethod
-    def of(cls, view: LetterView, *, why: str | msgspec.UnsetType | None = msgspec.UNSET) -> "LetterAnswer":
+    def of(
+        cls,
+        view: LetterView,
+        *,
+        why: str | msgspec.UnsetType | None = msgspec.UNSET,
+        provisional_ids: list[int] | msgspec.UnsetType = msgspec.UNSET,
+    ) -> "LetterAnswer":
         return cls(
             id=str(view.id),
             bot_id=str(view.bot_id),
@@ -82,7 +94,7 @@ class LetterAnswer(msgspec.Struct, frozen=True, kw_only=True):
             priority=priority_of(view.rank),
             progress=100 if view.state is State.COMPLETED else 0,
             attempts=view.attempts,
-            attempts_made=view.attempts_made,
+            attempts_made=max(view.attempts_made, 0),
             uncertain_tries=view.uncertain_tries,
             failed_reason=view.failed_reason,
             on_uncertain=view.on_uncertain,
@@ -98,6 +110,7 @@ class LetterAnswer(msgspec.Struct, frozen=True, kw_only=True):
             expires_at=rfc3339(view.expires_at_ms),
             finished_at=rfc3339(view.settled_at_ms) if view.state.is_final else None,
             why=why,
+            provisional_ids=provisional_ids,
         )
 
 

@@ -370,7 +370,8 @@ class LetterApi:
         caller.must_see(view)
         if query.wait:
             view = await self._letters.wait(letter_id, self._bounded(query.wait))
-        return LetterAnswer.of(view, why=await self._letters.why(view))
+        told = await self._letters.provisional.ids_of(view)
+        return LetterAnswer.of(view, why=await self._letters.why(view), provisional_ids=told)
 
     @operation("GET", "/v1/letters", name="listLetters", tag="letters", scope="read", problems=(403, 404, 422))
     async def list_letters(self, caller: Caller, query: LettersQuery) -> LettersAnswer:

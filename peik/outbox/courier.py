@@ -11,6 +11,7 @@ from peik.core.lifecycle import EXPIRED, Move
 from peik.core.token import Token
 from peik.errors import StoreUnavailable, described
 from peik.outbox.leases import Lease
+from peik.outbox.provisional import ProvisionalIds
 from peik.outbox.sender import Expressed, Sender, express_of
 from peik.outbox.store import BotRecord, Followed, LetterView, Retention, Store, Stub
 from peik.telegram.routes import Routes
@@ -263,6 +264,7 @@ class Timekeeper:
         settled: Clock,
         events: Events,
         retention: Retention,
+        provisional: ProvisionalIds,
         remove_blobs: Callable[[Sequence[str]], None],
     ) -> None:
         self._store = store
@@ -270,6 +272,7 @@ class Timekeeper:
         self._settled = settled
         self._events = events
         self._retention = retention
+        self._provisional = provisional
         self._remove_blobs = remove_blobs
         self._bell = Wakeup()
         self._look_at_ms = 0
@@ -326,6 +329,7 @@ class Timekeeper:
 
     async def _clean(self) -> None:
         """In small commits, so that letters that come in do not wait behind a big one."""
+        await self._provisional.tidy(log_ms=self._retention.log_ms)
         gone = PAGE
         while gone >= PAGE:
             gone, blobs = await self._store.clean(self._retention, at_ms=self._settled.wall_ms(), limit=PAGE)

@@ -440,8 +440,8 @@ class Sender:
                     self._land(letter)
                     self._end(letter, Move.ORPHAN, reason, self._clock.wall_ms())
                     return None
-                case Parked():
-                    await self._store.park(letter)
+                case Parked(letter_id=other):
+                    await self._store.park(msgspec.structs.replace(letter, awaits=other))
                     self._skip(letter)
                     return None
         if ready.enclosed:

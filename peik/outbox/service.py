@@ -13,6 +13,7 @@ import msgspec
 from peik.clock import Clock
 from peik.core.address import AddressReach, read_address
 from peik.core.call import opened, read_call
+from peik.core.documents import DocumentStore, Filing
 from peik.core.events import Accepted as AcceptedEvent
 from peik.core.events import Event, Events, Settled
 from peik.core.letter import (
@@ -28,10 +29,11 @@ from peik.core.letter import (
 )
 from peik.core.lifecycle import Move
 from peik.core.pace import ACCOUNT_LIMITS, PaceLimits
+from peik.core.provisional import may_name_one
 from peik.core.token import Token
 from peik.core.trace import current_trace
 from peik.errors import BadInput, InDoubt, NotFound, TooLarge
-from peik.gateway.guests import Guests
+from peik.outbox.provisional import ProvisionalIds
 from peik.outbox.store import (
     AcceptedLetter,
     BotRecord,
@@ -62,6 +64,9 @@ COUNTED_MAX = 10_000  # people want to know "many", not to wait for the exact nu
 LIMIT_MAX = 100_000
 INBOUND = ("polling", "webhook", "off")
 MISSED = ("process", "notify", "both", "drop")
+GUESTS = "guests"
+GUEST_FRESH_S = 60.0
+GUESTS_KNOWN_MAX = 10_000
 
 
 class Defaults(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +122,38 @@ async def keep_files(files: Iterable[Awaitable[Enclosed]], remove: RemoveBlobs) 
     return tuple(kept)
 
 
+class Guests:
+    """Bots that came by themselves, through a gateway that is open: nobody who runs Peik has added them. Such a bot is marked
+    before it is known, so that none can be without its mark. Whoever adds it by its token makes it the owner's."""
+
+    def __init__(self, documents: DocumentStore, clock: Clock) -> None:
+        self._documents = documents
+        self._clock = clock
+        self._known: dict[int, tuple[float, bool]] = {}
+
+    async def has(self, bot_id: int) -> bool:
+        """As it is, or was within the last minute. Raises StoreUnavailable."""
+        at, is_guest = self._known.get(bot_id, (float("-inf"), True))
+        if self._clock.mono() - at < GUEST_FRESH_S:
+            return is_guest
+        is_guest = await self._documents.document(GUESTS, str(bot_id)) is not None
+        self._know(bot_id, is_guest=is_guest)
+        return is_guest
+
+    async def add(self, bot_id: int) -> None:
+        await self._documents.file([Filing(collection=GUESTS, key=str(bot_id), body="{}")])
+        self._know(bot_id, is_guest=True)
+
+    async def remove(self, bot_id: int) -> None:
+        await self._documents.file([Filing(collection=GUESTS, key=str(bot_id), body=None)])
+        self._know(bot_id, is_guest=False)
+
+    def _know(self, bot_id: int, *, is_guest: bool) -> None:
+        if len(self._known) >= GUESTS_KNOWN_MAX:
+            self._known.clear()
+        self._known[bot_id] = (self._clock.mono(), is_guest)
+
+
 class OutboxService:
     def __init__(
         self,
@@ -128,6 +165,7 @@ class OutboxService:
         defaults: Defaults,
         expect: Callable[[int], None],
         guests: Guests,
+        provisional: ProvisionalIds,
     ) -> None:
         self._store = store
         self._engine = engine
@@ -136,6 +174,7 @@ class OutboxService:
         self._defaults = defaults
         self._expect = expect
         self.guests = guests
+        self.provisional = provisional
         self._bots: dict[int, BotRecord] = {}
         self._waiters: dict[int, list[asyncio.Future[None]]] = defaultdict(list)
         self._changes: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # of bots: see `_changing`
@@ -171,6 +210,11 @@ class OutboxService:
             raise TooLarge(
                 code="batch_too_large", detail=f"A batch holds at most {BATCH_LETTERS_MAX} letters; send several."
             )
+        if any(may_name_one(call.params) for call in calls):  # rare, and cheap to see
+            known = await self._with_real_ids(calls)
+            if isinstance(known, AcceptedLetter):
+                return [known]
+            calls = known
         at_ms = self._clock.wall_ms()
         drafts = self._drafts(calls, at_ms)
         referring = [draft for draft in drafts if draft.awaits is not None]
@@ -187,6 +231,29 @@ class OutboxService:
                 self._expect(draft.expires_at_ms)
         return accepted
 
+    async def _with_real_ids(self, calls: Sequence[LetterCall]) -> list[LetterCall] | AcceptedLetter:
+        """Calls that name provisional ids, as letters can wait for them. One by itself may be done at once; of a batch, which is
+        accepted as a whole, each becomes a letter."""
+        known: list[LetterCall] = []
+        cancel = self._cancel_untried if len(calls) == 1 else None
+        for call in calls:
+            if not may_name_one(call.params):
+                known.append(call)
+                continue
+            bot_id = self.bot(call.bot_id).bot_id
+            found = await self.provisional.apply(call, bot_id, cancel=cancel)
+            if isinstance(found, AcceptedLetter):
+                return found
+            known.append(found)
+        return known
+
+    async def _cancel_untried(self, letter_id: int) -> LetterView:
+        """Take back a letter of which no try can have arrived. Raises Conflict if one may have."""
+        await self._store.cancel(letter_id, at_ms=self._clock.wall_ms(), is_untried=True)
+        view = await self.letter(letter_id)
+        self._events.tell(_settled(view, Move.CANCEL))
+        return view
+
     async def accept_with_files(
         self, enclosed: tuple[Enclosed, ...], call: Callable[[tuple[Enclosed, ...]], LetterCall], *, remove: RemoveBlobs
     ) -> AcceptedLetter:
@@ -198,7 +265,7 @@ class OutboxService:
         except Exception:  # and not when cancelled or interrupted, for the same reason
             _remove(enclosed, remove)
             raise
-        if accepted.is_repeat:
+        if accepted.is_repeat or accepted.did is not None:
             _remove(enclosed, remove)
         return accepted
 

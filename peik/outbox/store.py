@@ -1,5 +1,6 @@
 """What is asked of the store of letters and keys, and the values that they exchange. `peik.storage.open` picks the store."""
 
+import enum
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -12,12 +13,22 @@ from peik.core.pace import ACCOUNT_LIMITS, PaceLimits
 from peik.core.token import Token
 
 
+class Did(enum.Enum):
+    """What a call did to a letter that was never tried, instead of becoming one itself."""
+
+    EDIT = "edit"
+    DELETE = "delete"
+
+
 class AcceptedLetter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A call that is durable now. `is_repeat`: the same idempotency key had been accepted before."""
+    """A call that is durable now. `is_repeat`: the same idempotency key had been accepted before. `did`: it changed this letter,
+    or took it back; `item` says which of an album."""
 
     letter_id: int
     state: State
     is_repeat: bool = False
+    did: Did | None = None
+    item: int = 0
 
 
 class Stub(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,7 +290,7 @@ class Store(Protocol):
     async def recent_tries(self, bot_id: int, *, since_ms: int) -> list[SentMessage]: ...
 
     async def park(self, letter: Letter) -> None:
-        """Set a letter apart until the one that it refers to has ended."""
+        """Set a letter apart until the one that it awaits has ended."""
 
     async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
         """From now on both keys are one chat; what waits for the old one waits for the new one, in order."""
@@ -326,8 +337,13 @@ class Store(Protocol):
     async def oldest_waiting(self) -> dict[int, int]:
         """Per bot when the oldest letter of its lanes was accepted, whether it waits, is in flight or backs off."""
 
-    async def cancel(self, letter_id: int, *, at_ms: int) -> None:
-        """Raises NotFound, or Conflict if it is in flight or has ended."""
+    async def revise(self, letter_id: int, *, params: str, seen: int, at_ms: int) -> None:
+        """Other parameters for a letter that waits and was never tried. It keeps its place, and `attempts_made` goes one down, so
+        that whoever has it as it was cannot mark it. `seen`: the `attempts_made` of the view that the parameters were made
+        from. Raises NotFound, or Conflict if it is in flight, was tried, has ended, or was changed since."""
+
+    async def cancel(self, letter_id: int, *, at_ms: int, is_untried: bool = False) -> None:
+        """Raises NotFound, or Conflict if it is in flight or has ended; with `is_untried` also if it was tried."""
 
     async def retry(self, letter_id: int, *, at_ms: int) -> None:
         """A dead letter joins the end of its lane, its counters at zero. Raises Conflict if it is not dead."""

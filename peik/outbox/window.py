@@ -6,10 +6,12 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from peik.clock import Clock
-from peik.core.call import fill_reference
+from peik.core.call import LetterReference, fill_references, references_in
 from peik.core.lanes import Lanes, Room
 from peik.core.letter import RANKS, LaneKey, Letter, State, is_edit
+from peik.core.lifecycle import UNCERTAIN
 from peik.core.pace import Pace
+from peik.core.provisional import made_in
 from peik.errors import StoreUnavailable
 from peik.outbox.effects import ChatBook
 from peik.outbox.store import BotRecord, LetterView, Store
@@ -93,6 +95,8 @@ class Windows:
 class Parked(msgspec.Struct, frozen=True):
     """The other letter has not been sent yet."""
 
+    letter_id: int
+
 
 class Orphaned(msgspec.Struct, frozen=True):
     """The other letter will never have a message id."""
@@ -100,35 +104,50 @@ class Orphaned(msgspec.Struct, frozen=True):
     reason: str
 
 
-class _Message(msgspec.Struct):
-    message_id: int
-
-
-_decode = msgspec.json.Decoder(_Message | list[_Message]).decode
-
-
 async def resolve(letter: Letter, store: Store) -> Letter | Parked | Orphaned:
-    """The letter with the message id filled in, if the one that it refers to has arrived."""
-    assert letter.awaits is not None
-    other = await store.letter(letter.awaits)
+    """The letter with message ids filled in, if all that it refers to has arrived."""
+    ids: dict[LetterReference, int] = {}
+    for reference in references_in(letter.params):
+        found = await _message_of(reference, store)
+        if not isinstance(found, int):
+            return found
+        ids[reference] = found
+    return msgspec.structs.replace(letter, params=fill_references(letter.params, ids), awaits=None)
+
+
+async def _message_of(reference: LetterReference, store: Store) -> int | Parked | Orphaned:
+    """A bot that was told a provisional id hears of a message that never was from Telegram: it is asked for under that id."""
+    other = await store.letter(reference.letter_id)
     while (
         other is not None and other.state is State.COMPLETED and other.result is None and other.merged_into is not None
     ):
         # It completed when a newer edit took its place, as it once was: that one has the answer.
         other = await store.letter(other.merged_into)
     if other is None:
-        return Orphaned(f"it refers to letter {letter.awaits}, which is not here any more")
+        reason = f"it refers to letter {reference.letter_id}, which is not here any more"
+        return reference.message_id or Orphaned(reason)
     if not other.state.is_final:
-        return Parked()
-    if other.state is not State.COMPLETED or other.result is None:
-        return Orphaned(f"it refers to letter {other.id}, which was not sent ({other.failed_reason or other.state})")
-    try:
-        message = _decode(other.result)
-    except msgspec.DecodeError:
-        return Orphaned(f"it refers to letter {other.id}, whose answer has no message id")
-    first = message[0] if isinstance(message, list) else message
-    filled = fill_reference(letter.params, first.message_id)
-    return msgspec.structs.replace(letter, params=filled, awaits=None)
+        return Parked(other.id)
+    if is_unknown(other):
+        return Orphaned(UNKNOWN if reference.message_id else f"it refers to letter {other.id}, {_NOT_KNOWN}")
+    if other.state is not State.COMPLETED:
+        reason = f"it refers to letter {other.id}, which was not sent ({other.failed_reason or other.state})"
+        return reference.message_id or Orphaned(reason)
+    made = made_in(other.result)
+    if reference.item < len(made):
+        return made[reference.item].message_id
+    return reference.message_id or Orphaned(f"it refers to letter {other.id}, whose answer has no message id")
+
+
+_NOT_KNOWN = "of which nobody knows whether it arrived, or as what"
+UNKNOWN = f"Bad Request: it names a message {_NOT_KNOWN}: that is uncertain"  # in the form of Telegram's refusals
+
+
+def is_unknown(view: LetterView) -> bool:
+    """Whether a letter has ended, may have arrived, and left no message id."""
+    if view.state is State.FAILED:
+        return view.failed_reason == UNCERTAIN or view.uncertain_tries > 0
+    return view.state is State.COMPLETED and view.result is None and view.merged_into is None
 
 
 # Why a letter is still waiting, as a sentence. Asked by people; it reads what the sender knows and changes nothing.
@@ -165,7 +184,7 @@ def _of_itself(view: LetterView, at_ms: int) -> str | None:
     if view.due_at_ms is None:
         return "It refers to another letter that has not been sent yet."
     left = _for((view.due_at_ms - at_ms) / 1000)
-    if view.attempts_made or view.uncertain_tries:
+    if view.attempts_made > 0 or view.uncertain_tries:
         return f"Its last try did not succeed; the next one is in {left}."
     return f"It is scheduled; it joins its lane in {left}."
 

@@ -16,15 +16,15 @@ from peik.core.events import Event, Events
 from peik.core.nodes import CHORES
 from peik.core.token import Token
 from peik.errors import NotFound, Problem, StartError
-from peik.gateway.guests import Guests
 from peik.outbox.courier import Courier, Timekeeper
 from peik.outbox.hooks import Hooks
 from peik.outbox.leases import Lease, Leases
+from peik.outbox.provisional import ProvisionalIds
 from peik.outbox.sender import Sender, SenderTerms
-from peik.outbox.service import Defaults, OutboxService
+from peik.outbox.service import Defaults, Guests, OutboxService
 from peik.outbox.store import BotRecord, Poster, Retention
 from peik.settings.config import Config
-from peik.settings.values import RouteKind
+from peik.settings.values import PendingId, RouteKind
 from peik.telegram.port import Carrier
 from peik.telegram.routes import Route, Routes
 from peik.telegram.wiring import routes_of
@@ -160,7 +160,15 @@ def outbox_of(
     config, clock, events, store = context.config, context.clock, context.events, context.store
     leases = Leases(store=store.nodes, clock=clock, events=events)
     routes = routes_of(context, carriers, probe_token=lambda: courier.probe_token())
-    timekeeper = _timekeeper(context)
+    is_on = config.pending_id is PendingId.PROVISIONAL
+    provisional = ProvisionalIds(
+        store=store,
+        documents=store.documents,
+        clock=clock,
+        is_on=is_on,
+        same_chat=lambda bot_id, chat: courier.chat_of(bot_id, chat),
+    )
+    timekeeper = _timekeeper(context, provisional)
     ways = AccountWays(line_of, clock=clock, chance=context.chance, events=events, trial_s=config.route_trial)
     courier = _courier(context, leases, routes, ways)
     store.listen(courier)
@@ -173,6 +181,7 @@ def outbox_of(
         defaults=Defaults.of(config, may_be_pushed=config.public_url is not None),
         expect=timekeeper.expect,
         guests=Guests(store.documents, clock),
+        provisional=provisional,
     )
     return Outbox(
         leases=leases,
@@ -186,7 +195,7 @@ def outbox_of(
     )
 
 
-def _timekeeper(context: Context) -> Timekeeper:
+def _timekeeper(context: Context, provisional: ProvisionalIds) -> Timekeeper:
     config = context.config
     retention = Retention(
         completed_ms=int(config.keep_completed * 1000),
@@ -199,6 +208,7 @@ def _timekeeper(context: Context) -> Timekeeper:
         settled=context.settled,
         events=context.events,
         retention=retention,
+        provisional=provisional,
         remove_blobs=context.spool.remove,
     )
 

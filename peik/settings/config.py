@@ -17,7 +17,17 @@ from peik.core.quiet import Quiet
 from peik.core.units import Rate
 from peik.errors import StartError
 from peik.settings.table import SETTINGS, Setting
-from peik.settings.values import STORE_KINDS, TELEGRAM, Parsed, RouteAddress, RouteKind, StoreKind, read_env, read_toml
+from peik.settings.values import (
+    STORE_KINDS,
+    TELEGRAM,
+    Parsed,
+    PendingId,
+    RouteAddress,
+    RouteKind,
+    StoreKind,
+    read_env,
+    read_toml,
+)
 
 JOBS_PER_CORE = 16  # they wait for the network most of the time
 
@@ -104,6 +114,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     keep_jobs: float
     keep_failed_jobs: float
     gateway_wait: float
+    pending_id: PendingId
     gateway_open: bool
     trace_likely: float
     file_cache: int

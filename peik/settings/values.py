@@ -28,6 +28,13 @@ class RouteKind(enum.StrEnum):
     LOCAL = "local"
 
 
+class PendingId(enum.StrEnum):
+    """What a message that is not sent yet is called."""
+
+    PROVISIONAL = "provisional"
+    ZERO = "zero"
+
+
 class StoreKind(enum.StrEnum):
     SQLITE = "sqlite"
     POSTGRES = "postgresql"
@@ -250,6 +257,13 @@ def parse_inbound(text: str) -> str:
     if text not in ("polling", "webhook", "off"):
         raise ValueError("it is polling, webhook or off")
     return text
+
+
+def parse_pending_id(text: str) -> PendingId:
+    try:
+        return PendingId(text.strip().lower())
+    except ValueError:
+        raise ValueError("it is provisional or zero") from None
 
 
 def parse_metrics(text: str) -> str:

@@ -222,6 +222,24 @@ def must_be_changeable(view: LetterView) -> None:
         )
 
 
+def must_be_untried(view: LetterView) -> None:
+    """Raises Conflict unless the letter waits and no try of it can have reached Telegram."""
+    must_be_changeable(view)
+    if view.attempts_made > 0 or view.uncertain_tries:
+        raise Conflict(
+            code="tried", detail=f"Letter {view.id} was tried already: what it made must be changed instead."
+        )
+
+
+def must_be_as_seen(view: LetterView, seen: int) -> None:
+    """Raises Conflict if somebody has changed the letter since it was looked at."""
+    must_be_untried(view)
+    if view.attempts_made != seen:
+        raise Conflict(
+            code="changed", detail=f"Letter {view.id} was changed in the meantime. Look at it, and try again."
+        )
+
+
 def planned(*, phase: int, was_due_at_ms: int | None, due_at_ms: int | None, at_ms: int) -> ChangePlan:
     """For a letter in `phase`; `due_at_ms` None: its time stays. What waits for another letter goes on doing so."""
     if due_at_ms is None:
@@ -256,6 +274,13 @@ def line_of(*, rank: int | None, due_at_ms: int | None, at_ms: int) -> str:
         outcome = str(Move.DEFER if due_at_ms > at_ms else Move.JOIN)
     words = "by hand" if rank is None else f"by hand, priority {priority_of(rank)}"
     return _line(at_ms, outcome, words)
+
+
+REVISED = "an edit changed it before it was sent"
+
+
+def revised_line(at_ms: int) -> str:
+    return msgspec.json.encode(Try(at=at_ms, outcome="change", words=REVISED)).decode()
 
 
 def changed(view: LetterView, plan: ChangePlan, *, phase: int, came: Letter | None = None) -> Changed:

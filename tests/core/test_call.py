@@ -11,9 +11,10 @@ from peik.core.call import (
     Reading,
     _Params,
     chat_key,
-    fill_reference,
+    fill_references,
     read_call,
     readdress,
+    references_in,
 )
 from peik.core.letter import Chat
 from peik.errors import BadInput
@@ -157,14 +158,24 @@ def test_a_reference_is_found_where_a_message_id_is_due_and_nowhere_else(
     assert read(chat_id=1, **params).awaits == awaits
 
 
-def test_references_to_several_letters_are_refused() -> None:
-    code = refused(chat_id=1, message_id={"letter": "1"}, reply_parameters={"message_id": {"letter": "2"}})
-    assert code == "many_references"
+def test_a_call_that_refers_to_several_letters_waits_for_the_newest_first() -> None:
+    assert read(chat_id=1, message_id={"letter": "3"}, reply_parameters={"message_id": {"letter": "2"}}).awaits == 3
+    many = {"message_ids": [{"letter": "1"}, 7, {"letter": "2", "item": 4, "id": 2_000_000_000}]}
+    assert read("deleteMessages", chat_id=1, **many).awaits == 2
+
+
+def test_items_of_an_album_are_targets_of_their_own_and_the_first_is_as_it_always_was() -> None:
+    targets = [read("editMessageCaption", chat_id=5, message_id={"letter": 9, "item": n}).target for n in (0, 1)]
+    assert targets[0] == read("editMessageCaption", chat_id=5, message_id={"letter": "9"}).target != targets[1]
 
 
 @pytest.mark.parametrize("named", ["abc", "", -1, 0, True, None, [1], 10**30, "9" * 30])
 def test_a_reference_that_names_no_letter_is_refused(named: object) -> None:
     assert refused(chat_id=1, message_id={"letter": named}) == "bad_reference"
+
+
+def fill_all(params: str, message_id: int) -> str:
+    return fill_references(params, dict.fromkeys(references_in(params), message_id))
 
 
 def test_filling_puts_the_message_id_wherever_the_letter_was_named_and_changes_nothing_else() -> None:
@@ -174,7 +185,7 @@ def test_filling_puts_the_message_id_wherever_the_letter_was_named_and_changes_n
         "reply_parameters": {"message_id": {"letter": "12"}, "quote": "سلام"},
         "reply_markup": {"letter": "12"},
     }
-    filled = fill_reference(msgspec.json.encode(params).decode(), 777)
+    filled = fill_all(msgspec.json.encode(params).decode(), 777)
     assert msgspec.json.decode(filled) == {
         "chat_id": 1,
         "message_id": 777,
@@ -185,11 +196,11 @@ def test_filling_puts_the_message_id_wherever_the_letter_was_named_and_changes_n
 
 def test_filling_reaches_into_the_texts_of_a_form_and_leaves_them_texts() -> None:
     params = {"message_id": '{"letter": 12}', "reply_parameters": '{"message_id": {"letter": "12"}, "quote": "a"}'}
-    filled = msgspec.json.decode(fill_reference(msgspec.json.encode(params).decode(), 777))
+    filled = msgspec.json.decode(fill_all(msgspec.json.encode(params).decode(), 777))
     assert filled["message_id"] == 777
     assert msgspec.json.decode(filled["reply_parameters"]) == {"message_id": 777, "quote": "a"}
     odd = {"message_id": {"letter": 1}, "reply_parameters": "{not JSON"}
-    assert msgspec.json.decode(fill_reference(msgspec.json.encode(odd).decode(), 5)) == odd | {"message_id": 5}
+    assert msgspec.json.decode(fill_all(msgspec.json.encode(odd).decode(), 5)) == odd | {"message_id": 5}
 
 
 def test_a_text_may_be_any_plain_value_as_telegram_takes_it() -> None:
@@ -303,7 +314,7 @@ def test_arbitrary_json_is_read_or_refused_and_what_is_read_can_be_moved_and_fil
         assert abs(reading.thread) < 2**63
         assert msgspec.json.decode(readdress(text.decode(), -7))["chat_id"] == -7
         if reading.awaits is not None:
-            assert read_call(method, fill_reference(text.decode(), 5).encode()).awaits is None
+            assert read_call(method, fill_all(text.decode(), 5).encode()).awaits is None
 
 
 @given(st.integers(min_value=-(10**17), max_value=10**17))

@@ -11,6 +11,7 @@ import aiohttp
 import pytest
 
 from peik.app.lifetime import running
+from peik.core.provisional import FIRST_ID
 from peik.settings.config import load
 from tests.gateway.gateways import Client, play, until
 from tests.patience import PATIENCE_S
@@ -151,7 +152,7 @@ def test_a_final_refusal_is_passed_on_as_it_came(tmp_path: Path) -> None:
     play(tmp_path, story, pace="off")
 
 
-def test_what_telegram_has_not_answered_in_time_is_answered_with_message_id_0_and_arrives(tmp_path: Path) -> None:
+def test_what_telegram_has_not_answered_in_time_is_answered_with_ids_of_peiks_own_and_arrives(tmp_path: Path) -> None:
     async def story(bot: Client, sim: Sim, peik: Server) -> None:
         await sim.post("dark", on=True)
         media = [{"type": "photo", "media": "id1"}, {"type": "photo", "media": "id2"}]
@@ -164,7 +165,7 @@ def test_what_telegram_has_not_answered_in_time_is_answered_with_message_id_0_an
             bot.call("deleteMessage", chat_id=5, message_id=1),
         )
         assert message.result == {
-            "message_id": 0,
+            "message_id": message.result["message_id"],
             "from": {"id": BOT, "is_bot": True, "first_name": ""},
             "chat": {"id": 5, "type": "private"},
             "date": message.result["date"],
@@ -172,16 +173,19 @@ def test_what_telegram_has_not_answered_in_time_is_answered_with_message_id_0_an
             "text": "later",
         }
         assert message.json["peik"]["state"] in ("waiting", "active")
-        assert [one["message_id"] for one in album.result] == [0, 0]
+        first, following = [one["message_id"] for one in album.result]
+        assert following == first + 1
+        assert album.result[0]["photo"][0]["file_id"] == "id1"
         assert album.result[0]["chat"] == {"id": -1001000000000005, "type": "supergroup", "title": ""}
-        assert copy.result == {"message_id": 0}
-        assert copies.result == [{"message_id": 0}] * 3
+        told = [message.result, *album.result, copy.result, *copies.result]
+        assert sorted(one["message_id"] for one in told) == list(range(FIRST_ID, FIRST_ID + 7))
         assert edit.result is True
         assert gone.result is True
         await sim.post("dark", on=False)
         letter = await peik.get(f"/v1/letters/{message.json['peik']['letter_id']}?wait=200s")
         assert letter["state"] == "completed"
-        assert letter["result"]["message_id"] > 0
+        assert 0 < letter["result"]["message_id"] < FIRST_ID
+        assert letter["provisional_ids"] == [message.result["message_id"]]
 
     play(tmp_path, story, gateway_wait="300ms")
 
@@ -460,7 +464,7 @@ def test_a_rotated_token_is_taken_up_and_the_old_one_is_refused(tmp_path: Path) 
         await bot.call("sendMessage", chat_id=5, text="before")
         new = (await sim.post("revoke", bot=BOT))["token"]
         queued = await bot.call("sendMessage", chat_id=5, text="with the old token")
-        assert queued.result["message_id"] == 0
+        assert queued.result["message_id"] == FIRST_ID
         async with asyncio.timeout(PATIENCE_S):  # Telegram refuses it, and from then on so do we
             await until(lambda: bot.call("sendMessage", chat_id=5, text="x"), lambda answer: answer.status == 401)
         assert (await bot.call("sendMessage", token=new, chat_id=5, text="after")).result["message_id"] > 0

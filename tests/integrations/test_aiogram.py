@@ -23,6 +23,7 @@ from aiogram.methods import SendMessage, SendPhoto
 from aiogram.types import BufferedInputFile, FSInputFile, Message, Update, URLInputFile
 
 from peik import BadInput, Peik
+from peik.core.provisional import FIRST_ID
 from peik.integrations.aiogram import PeikSession, feed
 from peik.integrations.inprocess import gateway_of
 from peik.testing import SimServer
@@ -138,10 +139,35 @@ def test_while_telegram_is_dark_letters_wait_and_then_arrive_in_order(tmp_path: 
         sim.telegram.dark(True)
         waiting = [await bot.send_message(SARA, text) for text in ("two", "three")]
         waiting.append(await bot.send_photo(SARA, BufferedInputFile(b"picture", "four.jpg"), caption="four"))
-        assert [message.message_id for message in waiting] == [0, 0, 0]
+        assert [message.message_id >= FIRST_ID for message in waiting] == [True, True, True]
         assert [message.text or message.caption for message in waiting] == ["two", "three", "four"]
         sim.telegram.dark(False)
         await sim.until(lambda: sim.telegram.sent.texts(SARA) == ["one", "two", "three", "four"], timeout=PATIENCE_S)
+
+    play(story, tmp_path, gateway_wait="50ms")
+
+
+def test_what_is_not_sent_yet_is_edited_answered_and_deleted_as_usual(tmp_path: Path) -> None:
+    async def story(peik: Peik, sim: SimServer) -> None:
+        bot = Bot(TOKEN, session=PeikSession(peik))
+        await bot.send_message(SARA, "one")
+        sim.telegram.dark(True)
+        question = await bot.send_message(SARA, "two")
+        edited = await question.edit_text("two, edited")
+        assert isinstance(edited, Message)
+        assert (edited.message_id, edited.text) == (question.message_id, "two, edited")
+        answer = await question.reply("three")
+        assert answer.reply_to_message is not None
+        assert answer.reply_to_message.message_id == question.message_id
+        assert await (await bot.send_message(SARA, "never")).delete() is True
+        with pytest.raises(TelegramBadRequest, match="message to edit not found"):
+            await bot.edit_message_text("x", chat_id=SARA, message_id=answer.message_id + 1)
+        sim.telegram.dark(False)
+        texts = ["one", "two, edited", "three"]
+        await sim.until(lambda: sim.telegram.sent.texts(SARA) == texts, timeout=PATIENCE_S)
+        assert await question.edit_text("two, edited again")
+        last = sim.telegram.sent.texts(SARA)[-1]
+        assert last in ("two, edited again", "three"), "an edit is no new message"
 
     play(story, tmp_path, gateway_wait="50ms")
 

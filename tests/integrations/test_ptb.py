@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from telegram import File, InputFile, Update
+from telegram import File, InputFile, Message, Update
 from telegram.error import BadRequest, Forbidden, InvalidToken, NetworkError, RetryAfter, TimedOut
 from telegram.ext import (
     Application,
@@ -25,6 +25,7 @@ from telegram.ext import (
 )
 
 from peik import Peik
+from peik.core.provisional import FIRST_ID
 from peik.integrations.ptb import PeikRequest, feed
 from peik.testing import SimServer
 from tests.clients.harness import LIBRARIES
@@ -166,11 +167,36 @@ def test_while_telegram_is_dark_letters_wait_and_then_arrive_in_order(tmp_path: 
             waiting.append(
                 await bot.send_photo(SARA, b"picture", caption="four", api_kwargs={"peik_idempotency_key": "4"})
             )
-            assert [message.message_id for message in waiting] == [0, 0, 0, 0]
+            first = waiting[0].message_id
+            assert first >= FIRST_ID
+            assert [message.message_id - first for message in waiting] == [0, 1, 2, 2]
             sim.telegram.dark(False)
             await sim.until(
                 lambda: sim.telegram.sent.texts(SARA) == ["one", "two", "three", "four"], timeout=PATIENCE_S
             )
+
+    play(story, tmp_path, gateway_wait="50ms")
+
+
+def test_what_is_not_sent_yet_is_edited_answered_and_deleted_as_usual(tmp_path: Path) -> None:
+    async def story(peik: Peik, sim: SimServer) -> None:
+        async with build(peik).bot as bot:
+            await bot.send_message(SARA, "one")
+            sim.telegram.dark(True)
+            question = await bot.send_message(SARA, "two")
+            edited = await question.edit_text("two, edited")
+            assert isinstance(edited, Message)
+            assert (edited.message_id, edited.text) == (question.message_id, "two, edited")
+            answer = await question.reply_text("three", do_quote=True)
+            assert answer.reply_to_message is not None
+            assert answer.reply_to_message.message_id == question.message_id
+            never = await bot.send_message(SARA, "never")
+            assert await never.delete() is True
+            with pytest.raises(BadRequest, match=r"[Mm]essage to edit not found"):
+                await never.edit_text("x")
+            sim.telegram.dark(False)
+            texts = ["one", "two, edited", "three"]
+            await sim.until(lambda: sim.telegram.sent.texts(SARA) == texts, timeout=PATIENCE_S)
 
     play(story, tmp_path, gateway_wait="50ms")
 

@@ -18,7 +18,18 @@ from peik.storage.postgres.documents import CONTACTS
 from peik.storage.postgres.inbox import PostgresInbox
 from peik.storage.postgres.queries import NamedQuery, filled, load
 from peik.storage.postgres.session import PostgresSession
-from peik.storage.rules import Changed, changed, line_of, must_be_changeable, must_be_open, planned
+from peik.storage.rules import (
+    Changed,
+    ChangePlan,
+    changed,
+    line_of,
+    must_be_as_seen,
+    must_be_changeable,
+    must_be_open,
+    must_be_untried,
+    planned,
+    revised_line,
+)
 from peik.storage.sql import Row
 from peik.storage.sqlite.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, row_of_bot
 
@@ -26,10 +37,10 @@ _SQL = load("people.sql")
 _LETTERS = load("letters.sql")
 
 
-async def cancel(batch: PostgresBatch, letter_id: int, at_ms: int) -> Stub:
+async def cancel(batch: PostgresBatch, letter_id: int, at_ms: int, *, is_untried: bool) -> Stub:
     """Take a letter back. Raises Conflict if it is in flight or has ended."""
     view = await locked_view(batch, letter_id, at_ms)
-    must_be_open(view)
+    (must_be_untried if is_untried else must_be_open)(view)
     phase = await batch.session.number(_LETTERS["phase_of"], letter=letter_id)
     await batch.session.run(_SQL["cancel"], letter=letter_id, at=at_ms)
     batch.count(view.bot_id, phase, PHASE_OF[State.CANCELLED])
@@ -189,6 +200,16 @@ async def change(
     return changed(view, plan, phase=phase, came=came)
 
 
+async def revise(batch: PostgresBatch, letter_id: int, *, params: str, seen: int, at_ms: int) -> Changed:
+    """Raises NotFound, or Conflict if the letter is not as it was seen, or was tried."""
+    view = await locked_view(batch, letter_id, at_ms)
+    must_be_as_seen(view, seen)
+    await batch.session.run(_SQL["revise"], letter=letter_id, params=params, line=revised_line(at_ms))
+    batch.telling.lanes.add(view.bot_id)
+    phase = await batch.session.number(_LETTERS["phase_of"], letter=letter_id)
+    return changed(view, ChangePlan(phase=phase, due_at_ms=view.due_at_ms), phase=phase)
+
+
 # What time does to letters in the PostgreSQL store: scheduled ones join, late ones expire, old ones go into the log.
 #
 # Each looks twice: first for the bots that have something, then, under their locks, for what there is.
@@ -197,7 +218,7 @@ async def change(
 async def park(batch: PostgresBatch, letter: Letter) -> None:
     """Set a letter apart, unless the one that it refers to has ended meanwhile."""
     await batch.lock([letter.bot_id])
-    if await batch.session.run(_LETTERS["park"], letter=letter.id):
+    if await batch.session.run(_LETTERS["park"], letter=letter.id, awaits=letter.awaits):
         batch.count(letter.bot_id, PHASE_IN_LANE, PHASE_APART)
 
 

@@ -9,6 +9,7 @@ from peik.core.letter import Chat, Draft, LaneKey, Letter, State, letter_of_draf
 from peik.core.lifecycle import UNTRIED, Move, Settlement, Try
 from peik.core.pace import PaceLimits
 from peik.core.token import Token
+from peik.errors import NotFound
 from peik.outbox.store import (
     AcceptedLetter,
     BotRecord,
@@ -35,6 +36,7 @@ from peik.storage.redis.records import (
     letter_numbered,
     pairs,
     record_of,
+    record_with_params,
     record_with_rank,
     stub_of,
     view_of,
@@ -231,6 +233,14 @@ async def rank_changed(client: RedisClient, letter_id: int, rank: int | None) ->
         return None
     (rows,) = await client.read(["views", [str(letter_id)]])
     return record_with_rank(rows[0][0], rank) if rows[0] is not None else None
+
+
+async def params_changed(client: RedisClient, letter_id: int, params: str) -> bytes:
+    """The record of a letter with other parameters."""
+    (rows,) = await client.read(["views", [str(letter_id)]])
+    if rows[0] is None:
+        raise NotFound(code="unknown_letter", detail=f"There is no letter {letter_id} here (any more).")
+    return record_with_params(rows[0][0], params)
 
 
 def change_of(answer: Sequence[Any]) -> Changed:

@@ -120,8 +120,13 @@ def record_of(draft: Draft, at_ms: int) -> bytes:
 
 
 def record_with_rank(record: bytes, rank: int) -> bytes:
-    """The same letter with another priority: the one thing of a record that people may change."""
+    """The same letter with another priority."""
     return encode(msgspec.structs.replace(_decode_record(record), rank=rank))
+
+
+def record_with_params(record: bytes, params: str) -> bytes:
+    """The same letter with other parameters. Nothing else of a record ever changes but its priority."""
+    return encode(msgspec.structs.replace(_decode_record(record), params=params))
 
 
 def _extras_of(draft: Draft) -> _Extras:

@@ -52,7 +52,7 @@ from peik.storage.redis.jobs import RedisJobs
 from peik.storage.redis.nodes import RedisFiles, RedisNodes
 from peik.storage.redis.records import chat_key, encode, lane_key, letter_numbered, stub_of
 from peik.storage.redis.writer import CommitDone, RedisWriter
-from peik.storage.rules import line_of
+from peik.storage.rules import line_of, revised_line
 from peik.storage.sqlite.rows import STATE_OF_PHASE
 
 # A Redis store from open to close: its connections, its writer and its bell. Nothing here knows letters.
@@ -228,7 +228,7 @@ class RedisStore(OpenRedis):
         return await outbox.recent_tries(self._client, bot_id, since_ms)
 
     async def park(self, letter: Letter) -> None:
-        await self._write("park", str(letter.id))
+        await self._write("park", str(letter.id), None if letter.awaits is None else str(letter.awaits))
 
     async def readdress(self, bot_id: int, old: Chat, new: int) -> None:
         def news(telling: NodeNews, moved: int) -> None:
@@ -327,13 +327,25 @@ class RedisStore(OpenRedis):
         arguments = about if record is not None else (False, *about)
         await self._write("change", *arguments, record=record, tell=tell, news=news)
 
-    async def cancel(self, letter_id: int, *, at_ms: int) -> None:
+    async def revise(self, letter_id: int, *, params: str, seen: int, at_ms: int) -> None:
+        record = await outbox.params_changed(self._client, letter_id, params)
+
+        def news(telling: NodeNews, answer: Any) -> None:
+            telling.lanes.add(stub_of(answer[1]).bot_id)
+
+        def tell(answer: Any) -> None:
+            self._commits.tell_changed(outbox.change_of(answer))
+
+        about = (str(letter_id), seen, revised_line(at_ms))
+        await self._write("revise", *about, record=record, tell=tell, news=news)
+
+    async def cancel(self, letter_id: int, *, at_ms: int, is_untried: bool = False) -> None:
         def news(telling: NodeNews, row: Any) -> None:
             bot_id = stub_of(row).bot_id
             telling.ended(bot_id, [letter_id])
             telling.lanes.add(bot_id)
 
-        self._commits.withdraw([stub_of(await self._write("cancel", str(letter_id), at_ms, news=news))])
+        self._commits.withdraw([stub_of(await self._write("cancel", str(letter_id), at_ms, is_untried, news=news))])
 
     async def retry(self, letter_id: int, *, at_ms: int) -> None:
         rows = await self._write("retry", str(letter_id), at_ms, outbox.retried(at_ms), news=outbox.tell_joined)

@@ -271,6 +271,8 @@ _PROBLEMS: dict[str, tuple[type[Problem], str]] = {
     "in_flight": (Conflict, "Letter {subject} is being sent right now; it cannot be taken back or changed."),
     "already_ended": (Conflict, "Letter {subject} has ended already: it is {more}."),
     "merged": (Conflict, "Letter {subject} gave way to letter {more}: change that one instead."),
+    "tried": (Conflict, "Letter {subject} was tried already: what it made must be changed instead."),
+    "changed": (Conflict, "Letter {subject} was changed in the meantime. Look at it, and try again."),
     "not_dead": (Conflict, "Letter {subject} is {more}; only dead letters are sent again."),
     "not_uncertain": (Conflict, "Letter {subject} is not uncertain; there is nothing to resolve."),
     "letters_waiting": (

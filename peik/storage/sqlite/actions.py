@@ -10,7 +10,18 @@ from peik.core.letter import Chat, LaneKey, Letter, State
 from peik.core.lifecycle import EXPIRED
 from peik.outbox.store import ChatRecord, LaneView, LetterFilter, LetterView, Retention, Stub
 from peik.storage import rules
-from peik.storage.rules import Changed, changed, line_of, must_be_changeable, must_be_open, planned
+from peik.storage.rules import (
+    Changed,
+    ChangePlan,
+    changed,
+    line_of,
+    must_be_as_seen,
+    must_be_changeable,
+    must_be_open,
+    must_be_untried,
+    planned,
+    revised_line,
+)
 from peik.storage.sqlite import reads
 from peik.storage.sqlite.commit import SqliteBatch
 from peik.storage.sqlite.rows import PHASE_APART, PHASE_IN_LANE, PHASE_OF, TALLY_COLUMNS, chat_from_row, letter_from_row
@@ -20,10 +31,10 @@ _SQL = load("sqlite_people.sql")
 _MAIN = load("sqlite.sql")
 
 
-def cancel(batch: SqliteBatch, letter_id: int, at_ms: int) -> Stub:
+def cancel(batch: SqliteBatch, letter_id: int, at_ms: int, *, is_untried: bool) -> Stub:
     """Take a letter back. Raises Conflict if it is in flight or has ended."""
     view = known_view(batch, letter_id, at_ms)
-    must_be_open(view)
+    (must_be_untried if is_untried else must_be_open)(view)
     phase = phase_of(batch, letter_id)
     batch.connection.execute(_SQL["cancel"], {"id": letter_id, "at": at_ms})
     batch.count(view.bot_id, phase, PHASE_OF[State.CANCELLED])
@@ -175,13 +186,23 @@ def change(batch: SqliteBatch, letter_id: int, *, rank: int | None, due_at_ms: i
     return changed(view, plan, phase=phase, came=came)
 
 
+def revise(batch: SqliteBatch, letter_id: int, *, params: str, seen: int, at_ms: int) -> Changed:
+    """Raises NotFound, or Conflict if the letter is not as it was seen, or was tried."""
+    view = known_view(batch, letter_id, at_ms)
+    must_be_as_seen(view, seen)
+    bound: dict[str, Value] = {"id": letter_id, "params": params, "line": revised_line(at_ms)}
+    batch.connection.execute(_SQL["revise"], bound)
+    phase = phase_of(batch, letter_id)
+    return changed(view, ChangePlan(phase=phase, due_at_ms=view.due_at_ms), phase=phase)
+
+
 # What time does to letters in the SQLite store: scheduled ones join, late ones expire, old ones go into the log.
 
 
 def park(batch: SqliteBatch, letter: Letter) -> None:
     """Set a letter apart, unless the one that it refers to has ended meanwhile."""
     before = batch.connection.total_changes()
-    batch.connection.execute(_MAIN["park"], {"letter": letter.id})
+    batch.connection.execute(_MAIN["park"], {"letter": letter.id, "awaits": letter.awaits})
     if batch.connection.total_changes() > before:
         batch.count(letter.bot_id, PHASE_IN_LANE, PHASE_APART)
 

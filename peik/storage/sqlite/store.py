@@ -422,8 +422,13 @@ class SqliteStore(SqliteWays, SqlKeys):
             self._tell_changed,
         )
 
-    async def cancel(self, letter_id: int, *, at_ms: int) -> None:
-        stub = await self.write(lambda batch: actions.cancel(batch, letter_id, at_ms))
+    async def revise(self, letter_id: int, *, params: str, seen: int, at_ms: int) -> None:
+        await self.write(
+            lambda batch: actions.revise(batch, letter_id, params=params, seen=seen, at_ms=at_ms), self._tell_changed
+        )
+
+    async def cancel(self, letter_id: int, *, at_ms: int, is_untried: bool = False) -> None:
+        stub = await self.write(lambda batch: actions.cancel(batch, letter_id, at_ms, is_untried=is_untried))
         if self._listener is not None:
             self._listener.on_removed([stub])
 

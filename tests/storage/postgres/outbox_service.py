@@ -11,8 +11,8 @@ import asyncpg
 from peik.core.events import Events
 from peik.core.letter import Backoff, Chat, LetterCall, OnUncertain
 from peik.errors import Problem
-from peik.gateway.guests import Guests
-from peik.outbox.service import Defaults, OutboxService
+from peik.outbox.provisional import ProvisionalIds
+from peik.outbox.service import Defaults, Guests, OutboxService
 from peik.outbox.store import BotRecord, LetterView
 from peik.storage.postgres.store import PostgresStore
 from tests.storage.places import BOT
@@ -130,6 +130,7 @@ async def counters(folder: Path) -> AsyncIterator[Counters]:
             defaults=Defaults(),
             expect=lambda at_ms: None,
             guests=Guests(store.documents, places[1].clock),
+            provisional=ProvisionalIds(store=store, documents=store.documents, clock=places[1].clock),
         )
         service.open(await store.bots())
         yield Counters(one, other, service, places[1])

@@ -143,6 +143,11 @@ FROM (SELECT 1) AS one
 LEFT JOIN chats AS c ON c.bot_id = :bot AND c.chat = :chat
 WHERE letters.id = :letter
 
+-- name: revise
+-- An edit changed what was never tried. The count below zero: a mark of the letter as it was must not take.
+UPDATE letters SET params = :params, attempts_made = attempts_made - 1, history = with_line(letters.history, :line)
+WHERE id = :letter
+
 -- name: revive
 -- A dead letter joins the end of its lane with its counters at zero. Its history stays.
 UPDATE letters SET

@@ -37,7 +37,7 @@ local function settle(row, epoch)
         call('ZREM', P .. 'backoff:' .. bot, id)
     end
     state.d, state.r, state.o = row[5], row[8], row[9] or state.o
-    state.m = row[6] > 0 and row[6] or nil
+    state.m = row[6] ~= 0 and row[6] or nil
     state.u = row[7] > 0 and row[7] or nil
     if row[10] then
         remember(state, row[10])

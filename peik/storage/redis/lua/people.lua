@@ -8,15 +8,46 @@ local function known(id)
     return record, state_of(id)
 end
 
--- cancel(id, at) -> its stub
-function ops.cancel(id, at)
-    local record, state = known(id)
-    local phase = state.p or IN_LANE
+local function must_be_open(id, record, state)
     if is_marked(record[1], id) then
         refuse('in_flight', id)
-    elseif phase >= COMPLETED then
-        refuse('already_ended', id, STATE_OF[phase])
+    elseif (state.p or IN_LANE) >= COMPLETED then
+        refuse('already_ended', id, STATE_OF[state.p])
     end
+end
+
+local function must_be_untried(id, record, state)
+    must_be_open(id, record, state)
+    if state.g then
+        refuse('merged', id, state.g)
+    elseif (state.m or 0) > 0 or (state.u or 0) > 0 then
+        refuse('tried', id)
+    end
+end
+
+-- revise(ARGV index of its record with other parameters, id, seen, line) -> as `change`. The count below zero: a mark of the letter
+-- as it was must not take. The record was made from one that was read before: nobody may have changed its priority since.
+function ops.revise(place, id, seen, line)
+    local record, state = known(id)
+    must_be_untried(id, record, state)
+    if (state.m or 0) ~= seen or decode(ARGV[place])[4] ~= record[4] then
+        refuse('changed', id)
+    end
+    state.m = seen - 1
+    remember(state, line)
+    call('HSET', P .. 'letters', id, ARGV[place])
+    keep_state(id, state)
+    return {(state.p or IN_LANE) == IN_LANE and 'stands' or 'nothing', stub(id, record, state), false}
+end
+
+-- cancel(id, at, is untried) -> its stub
+function ops.cancel(id, at, is_untried)
+    local record, state = known(id)
+    local phase = state.p or IN_LANE
+    if is_untried then
+        must_be_untried(id, record, state)
+    end
+    must_be_open(id, record, state);
     (phase == APART and leave_apart or leave_lane)(id, record, state)
     finish(id, record, state, CANCELLED, at)
     count(record[1], phase, CANCELLED)
@@ -72,6 +103,8 @@ function ops.change(place, id, due, at, line)
         refuse('already_ended', id, STATE_OF[phase])
     elseif state.g then
         refuse('merged', id, state.g)
+    elseif place and decode(ARGV[place])[7] ~= record[7] then
+        refuse('changed', id) -- by an edit, after its record was read
     end
     local anew, did, came = place and decode(ARGV[place]) or record, 'nothing', false
     remember(state, line)

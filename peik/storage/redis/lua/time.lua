@@ -1,13 +1,12 @@
 -- What time and other letters do: park, move to another chat, join when due, expire, go into the log.
 
--- park(id): set a letter apart, unless the one that it refers to has ended. One that completed when it was merged, as it once was,
+-- park(id, other): set a letter apart, unless the one that it awaits has ended. One that completed when it was merged, as it once was,
 -- has no answer of its own: there the newest edit counts.
-function ops.park(id)
+function ops.park(id, other)
     local record, state = record_of(id), state_of(id)
     if not record or (state.p or IN_LANE) ~= IN_LANE or is_marked(record[1], id) then
         return false
     end
-    local other = state.a or record[11].a
     local standing_of = other and state_of(other) or {}
     while standing_of.g and standing_of.p == COMPLETED do
         other = standing_of.g
@@ -137,7 +136,7 @@ local function log_and_drop(id, index)
     local record, state = record_of(id), state_of(id)
     local line = {
         bot = record[1], chat = state.c or record[2], user = record[11].i, type = record[11].y, method = record[6],
-        status = STATE_OF[state.p], made = state.m or 0, error = state.r, at = record[8], ended = state.s,
+        status = STATE_OF[state.p], made = math.max(state.m or 0, 0), error = state.r, at = record[8], ended = state.s,
         message = state.o and tonumber(string.match(state.o, '"message_id":%s*(%d+)') or nil),
     }
     call('HSET', P .. 'log', id, encode(line))

@@ -311,11 +311,11 @@ WHERE h.value ->> 'outcome' = 'uncertain' AND h.value ->> 'at' >= :since
 ORDER BY at
 
 -- name: park
--- Set a letter apart, unless the one that it refers to has ended. One that completed when it was merged, as it once was, has no
+-- Set a letter apart, unless the one that it awaits has ended. One that completed when it was merged, as it once was, has no
 -- answer of its own: there the newest edit counts.
 WITH RECURSIVE other (id, phase, merged_into) AS (
     SELECT r.id, r.phase, r.merged_into FROM letters AS r
-    WHERE r.id = (SELECT l.awaits FROM letters AS l WHERE l.id = :letter)
+    WHERE r.id = :awaits
     UNION ALL
     SELECT r.id, r.phase, r.merged_into FROM other JOIN letters AS r ON r.id = other.merged_into AND other.phase = 2
 )
@@ -480,7 +480,7 @@ INSERT OR REPLACE INTO message_log
 SELECT
     l.id, l.bot_id, l.chat, l.user_id, l.message_type, l.method,
     CASE l.phase WHEN 2 THEN 'completed' WHEN 3 THEN 'failed' ELSE 'cancelled' END,
-    l.attempts_made, l.failed_reason,
+    max(l.attempts_made, 0), l.failed_reason,
     CASE WHEN json_valid(r.result) THEN coalesce(r.result ->> '$.message_id', r.result ->> '$[0].message_id') END,
     l.created_at, l.settled_at
 FROM letters AS l LEFT JOIN results AS r ON r.letter_id = l.id

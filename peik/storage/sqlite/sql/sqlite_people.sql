@@ -154,6 +154,18 @@ FROM (SELECT 1) AS one
 LEFT JOIN chats AS c ON c.bot_id = :bot AND c.chat = :chat
 WHERE letters.id = :id
 
+-- name: revise
+-- An edit changed what was never tried. The count below zero: a mark of the letter as it was must not take.
+UPDATE letters SET
+    params = :params,
+    attempts_made = attempts_made - 1,
+    history = CASE
+        WHEN history IS NULL THEN '[' || :line || ']'
+        WHEN json_array_length(history) >= 100 THEN json_insert(json_remove(history, '$[50]'), '$[#]', json(:line))
+        ELSE json_insert(history, '$[#]', json(:line))
+    END
+WHERE id = :id
+
 -- name: revive
 -- A dead letter joins the end of its lane with its counters at zero. Its history stays.
 UPDATE letters SET
