@@ -129,6 +129,100 @@ class Backend:
         return await self._world.gateway(promise.bot_id, promise.method, params, timeout_s=timeout_s)
 
 
+class Draft(msgspec.Struct, kw_only=True):
+    """A message that a bot uses as soon as it has said it, sent or not: what it was told of it, and what it was promised."""
+
+    bot_id: int
+    chat: int
+    name: str  # the text of all its versions begins so; no promise is called like this
+    message_id: int = 0
+    letter_id: int | None = None  # of the message, if it waited when it was answered
+    shown: str = ""  # the last text that was accepted
+    others: list[int] = msgspec.field(default_factory=list)  # letters of edits and of the deletion
+    is_taken_back: bool = False
+    was_never_sent: bool = False  # it was taken back by its own letter
+    is_clear: bool = True  # every call was answered: what must be there in the end is known
+
+
+class DraftWriter:
+    """Says something through the gateway, and at once changes it, answers it, or takes it back."""
+
+    def __init__(self, world: "World", draft: Draft) -> None:
+        self._world = world
+        self._draft = draft
+
+    async def send(self) -> bool:
+        """Whether the message has a name by which it can be used."""
+        draft = self._draft
+        draft.shown = f"{draft.name} 0"
+        body = await self._call("sendMessage", text=draft.shown)
+        if body is None:
+            return False
+        draft.message_id, draft.letter_id = body["result"]["message_id"], _letter_in(body)
+        return draft.message_id > 0
+
+    async def edit(self, text: str) -> None:
+        body = await self._call("editMessageText", message_id=self._draft.message_id, text=text)
+        if body is not None:
+            self._draft.shown = text
+            self._note(body)
+
+    async def answer(self) -> None:
+        """The answer's text tells which message it must stand under."""
+        to = {"message_id": self._draft.message_id}
+        await self._call("sendMessage", text=f"to {self._draft.name}", reply_parameters=to)
+
+    async def take_back(self) -> None:
+        body = await self._call("deleteMessage", message_id=self._draft.message_id)
+        if body is not None:
+            self._draft.is_taken_back = True
+            self._draft.was_never_sent = (
+                self._draft.letter_id is not None and "peik" not in body and self._is_cancelled()
+            )
+            self._note(body)
+
+    def _is_cancelled(self) -> bool:
+        row = self._world.witness.letter(self._draft.letter_id or 0)
+        return row is not None and row.phase == 4
+
+    def _note(self, body: dict[str, Any]) -> None:
+        letter_id = _letter_in(body)
+        if letter_id not in (None, self._draft.letter_id):
+            self._draft.others.append(letter_id)
+
+    async def _call(self, method: str, **params: Any) -> dict[str, Any] | None:
+        """What Telegram, or Peik in its place, says yes to; None: no, or nobody knows."""
+        world, draft = self._world, self._draft
+        try:
+            answer = await world.gateway(draft.bot_id, method, {"chat_id": draft.chat, **params})
+        except Lost as lost:
+            world.note(f"{draft.name} {method}: {lost}")
+            draft.is_clear = False
+            return None
+        world.note(f"{draft.name} {method}: {answer.status}")
+        if answer.status == 500:
+            world.judge.note(f"{draft.name} was answered 500: {answer.body[:200]!r}")
+        if answer.status == 200:
+            body: dict[str, Any] = answer.json()
+            return body
+        if answer.status != 400:
+            draft.is_clear = False  # what came of it is not known
+        elif b"not found" in answer.body and self._is_there():
+            world.judge.note(f"{draft.name} is not dead, and was not found: {answer.body[:200]!r}")
+        return None
+
+    def _is_there(self) -> bool:
+        """Whether the message will be sent, or was sent, as far as anybody knows."""
+        draft = self._draft
+        row = None if draft.letter_id is None else self._world.witness.letter(draft.letter_id)
+        return row is not None and row.phase <= 2 and not draft.is_taken_back
+
+
+def _letter_in(body: dict[str, Any]) -> int | None:
+    beside = body.get("peik")
+    return None if beside is None else int(beside["letter_id"])
+
+
 def _params(promise: Promise) -> dict[str, Any]:
     words = "caption" if promise.method == "sendDocument" else "text"
     params: dict[str, Any] = {"chat_id": promise.chat, words: f"{promise.name} {promise.method}"}

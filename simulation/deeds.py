@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from peik.errors import Problem
+from simulation.clients import DraftWriter
 from simulation.network import Lost
 from simulation.node import Node
 from simulation.world import FORUM, GROUP, OLD_GROUP, SERVERS, World
@@ -106,6 +107,26 @@ async def edits(world: World, chance: random.Random) -> None:
         backend.order(promise, "rest")
 
 
+async def drafts(world: World, chance: random.Random) -> None:
+    """A bot uses what it has just said, sent or not: it changes it, answers it, takes it back. Mostly while Telegram is dark."""
+    if chance.random() < 0.7:
+        world.telegram.outage(chance.choice([3.0, 8.0, 20.0, 60.0]))
+    for _ in range(chance.randint(1, 3)):
+        draft = world.draft(bot_id=_bot(world, chance), chat=chance.randint(1, PEOPLE))
+        writer = DraftWriter(world, draft)
+        if not await writer.send():
+            continue
+        for number in range(1, chance.choice([2, 3, 4])):
+            match chance.choice(["edit", "edit", "answer", "take back"]):
+                case "edit":
+                    await writer.edit(f"{draft.name} {number}")
+                case "answer":
+                    await writer.answer()
+                case _:
+                    await writer.take_back()
+                    break
+
+
 async def files(world: World, chance: random.Random) -> None:
     """A bot sends a file; it lies beside the store until it is sent."""
     for _ in range(chance.randint(1, 3)):
@@ -151,6 +172,8 @@ async def retry_dead(world: World, chance: random.Random) -> None:
         # Whatever has not ended well may be dead before the request is there.
         if promise.bot_id == bot_id and not world.judge.is_over_for_good(promise):
             promise.is_retried = True
+    for draft in world.drafts:
+        draft.is_clear = draft.is_clear and draft.bot_id != bot_id  # a dead edit may go out after a newer one
     body = b'{"bot_id":"%d"}' % bot_id
     try:
         answer = await world.ask(
@@ -542,6 +565,7 @@ DEEDS: tuple[tuple[int, Deed[World]], ...] = (
     (30, letters),
     (4, crowd_of_letters),
     (4, edits),
+    (5, drafts),
     (4, files),
     (1, group_moves),
     (3, cancel),

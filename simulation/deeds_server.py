@@ -202,6 +202,7 @@ SERVER_DEEDS: tuple[tuple[int, Deed[ServerWorld]], ...] = (
     (30, deeds.letters),
     (4, deeds.crowd_of_letters),
     (4, deeds.edits),
+    (5, deeds.drafts),
     (4, deeds.files),
     (1, deeds.group_moves),
     (3, deeds.cancel),

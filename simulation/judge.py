@@ -6,8 +6,8 @@ They are listed in docs/world.md.
 import contextlib
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -477,7 +477,7 @@ class LeaseRules:
 
 
 if TYPE_CHECKING:
-    from simulation.clients import Program
+    from simulation.clients import Draft, Program
     from simulation.promises import Witness
 
 
@@ -567,3 +567,31 @@ def _handed(program: "Program", rows: list[tuple[int, object, str]], *, handed_a
 def not_handed(program: "Program", rows: list[tuple[int, str]]) -> list[int]:
     """Numbers that a program should have got by now. A query that is too old to be answered is not handed on."""
     return [number for number, kind in rows if kind not in SHORT_LIVES_S and wire_id(number) not in program.handed]
+
+
+# ---- messages that are used before they are sent ----
+
+
+def draft_verdict(draft: "Draft", witness: Witness, messages: Mapping[int, Any]) -> Iterator[str]:
+    """What is wrong with a message that a bot changed, answered or took back as soon as it had said it."""
+    versions = [str(one["text"]) for one in messages.values() if _is_of(draft.name, one)]
+    for one in messages.values():
+        to = one.get("reply_to_message")
+        if one.get("text") == f"to {draft.name}" and not (isinstance(to, dict) and _is_of(draft.name, to)):
+            yield f"an answer to {draft.name} stands under {to!r}"
+    if draft.was_never_sent and versions:
+        yield f"{draft.name} was taken back before it was sent, and is there: {versions}"
+    letters = [draft.letter_id, *draft.others]
+    rows = [witness.letter(one) for one in letters if one is not None]
+    # What was refused is dead and seen; after an uncertain try there may be a second one that nobody can name.
+    is_known = all(row is not None and row.phase in (2, 4) and not row.uncertain_tries for row in rows)
+    if not (draft.is_clear and is_known and draft.message_id):
+        return
+    if draft.is_taken_back and versions:
+        yield f"{draft.name} was taken back, and is there: {versions}"
+    if not draft.is_taken_back and draft.letter_id is not None and versions != [draft.shown]:
+        yield f"{draft.name} should read {draft.shown!r}, and there is {versions}"
+
+
+def _is_of(name: str, message: Mapping[str, Any]) -> bool:
+    return str(message.get("text", "")).startswith(f"{name} ")

@@ -13,6 +13,7 @@ import msgspec
 
 from peik.testing.virtual import Standstill, VirtualClock
 from simulation.drawing import Kind, drawn, kind_of
+from simulation.judge import draft_verdict
 from simulation.judge import verdict as arrivals_verdict
 from simulation.processes import WorldLoop, bring_to_an_end, run_world
 from simulation.server_world import ServerWorld
@@ -137,6 +138,9 @@ async def _come_to_rest(world: World) -> None:
 def _judge(world: World) -> None:
     world.look()
     world.judge.wrong += world.judge.verdict(deaths=world.deaths)
+    for draft in world.drafts:
+        dialog = world.telegram.bot(draft.bot_id).dialogs.get(draft.chat)
+        world.judge.wrong += draft_verdict(draft, world.witness, {} if dialog is None else dialog.messages)
     handed_all = world.settings["missed"] == "process"
     for program in world.programs:
         queue = world.queues[program.bot_id]

@@ -21,7 +21,7 @@ from peik.testing.telegram import Telegram
 from peik.testing.virtual import VirtualClock
 from peik.testing.world import Push
 from simulation import processes
-from simulation.clients import Backend, Program
+from simulation.clients import Backend, Draft, Program
 from simulation.disk import Disk
 from simulation.judge import Judge, WatchedLedger, WatchedQueue, not_handed
 from simulation.network import LATENCY_S, Answered, Doors, Lost, Tally, Try, Weather
@@ -76,6 +76,7 @@ class World:
         kinds = ["poll", "poll", "push", "handlers"]
         self.programs = [Program(self, bot_id, chance.choice(kinds)) for bot_id in self.tokens]  # type: ignore[arg-type]
         self.backends = [Backend(self, f"backend{number}") for number in range(3)]
+        self.drafts: list[Draft] = []
         self.nodes = [self.make_node(f"node{number}") for number in range(self.size(chance))]
         self.dead: list[Process] = []  # and not buried yet
         self._tasks: list[asyncio.Task[None]] = []
@@ -278,6 +279,12 @@ class World:
         promise = Promise(name=name, **details)
         self.promises.add(promise)
         return promise
+
+    def draft(self, *, bot_id: int, chat: int) -> Draft:
+        """A message that a bot is about to use. Its name is no letter's, so that it is judged by itself."""
+        draft = Draft(bot_id=bot_id, chat=chat, name=f"D{len(self.drafts) + 1}")
+        self.drafts.append(draft)
+        return draft
 
     # ---- the machine ----
 

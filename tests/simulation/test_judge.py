@@ -15,7 +15,8 @@ from peik.storage.sqlite.store import SqliteStore
 from peik.telegram.port import Enclosure, Request
 from peik.testing.ledger import Delivery
 from peik.testing.virtual import VirtualClock, run_virtual
-from simulation.judge import CHAT_BURST, GROUP_PER_MIN, Judge, WatchedLedger
+from simulation.clients import Draft
+from simulation.judge import CHAT_BURST, GROUP_PER_MIN, Judge, WatchedLedger, draft_verdict
 from simulation.network import Try
 from simulation.processes import Process, WorldLoop
 from simulation.promises import Promise, Promises, Row, Witness
@@ -576,3 +577,41 @@ def test_the_witness_sees_what_is_committed(tmp_path: Path) -> None:
         await store.close()
 
     run_virtual(main)
+
+
+# ---- messages that are used before they are sent ----
+
+
+def used(*messages: dict[str, Any], phase: int = COMPLETED, doubts: int = 0, **terms: Any) -> list[str]:
+    """What is wrong with a draft whose letter is 1, and whose last text should be "D1 2"."""
+    rows = Rows()
+    rows.all[1] = Row(
+        id=1, phase=phase, is_marked=False, uncertain_tries=doubts, attempts_made=1, failed_reason=None, text="D1 2"
+    )
+    draft = Draft(bot_id=BOT, chat=ANN, name="D1", message_id=2_000_000_000, letter_id=1, shown="D1 2", **terms)
+    return list(draft_verdict(draft, rows, dict(enumerate(messages))))
+
+
+SHOWN = {"text": "D1 2"}
+
+
+def test_a_message_that_was_changed_before_it_was_sent_reads_as_the_last_change_said() -> None:
+    assert used(SHOWN) == []
+    assert used({"text": "D1 1"}) == ["D1 should read 'D1 2', and there is ['D1 1']"]
+    assert used() == ["D1 should read 'D1 2', and there is []"]
+    assert used(SHOWN, SHOWN) != []
+    assert used(SHOWN, {"text": "D1 1"}, doubts=1) == [], "a second one may be there, which nobody can name"
+    assert used(phase=FAILED) == [], "it is dead, and seen"
+    assert used({"text": "D1 1"}, is_clear=False) == [], "nobody knows what was accepted"
+
+
+def test_a_message_that_was_taken_back_is_not_there() -> None:
+    assert used(is_taken_back=True) == []
+    assert used(SHOWN, is_taken_back=True) == ["D1 was taken back, and is there: ['D1 2']"]
+    assert used(SHOWN, is_taken_back=True, phase=CANCELLED, was_never_sent=True, is_clear=False) != []
+
+
+def test_an_answer_stands_under_the_message_that_was_meant() -> None:
+    assert used(SHOWN, {"text": "to D1", "reply_to_message": SHOWN}) == []
+    assert used(SHOWN, {"text": "to D1", "reply_to_message": {"text": "D11 0"}}) != []
+    assert used(SHOWN, {"text": "to D1"}) != []
