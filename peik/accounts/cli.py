@@ -181,7 +181,7 @@ def proxy_of(given: str | None) -> str | None:
     """An address without a password may stand on the command line; another is read."""
     if given is None or given == "-":
         return None if given is None else hidden("Proxy")
-    if "@" in given:
+    if "@" in given or "secret=" in given:
         only_dash(given, "--proxy")
     return given
 

@@ -19,7 +19,7 @@ from telethon.sessions import StringSession
 
 from peik.accounts.client import ClientError, ClientFactory, Me, Trouble
 from peik.accounts.registry import Registry, secret_context
-from peik.accounts.telethon.client import proxy_of, session_path
+from peik.accounts.telethon.client import session_path, way_of
 from peik.archive.store import Session, SessionFilter, SessionState
 from peik.errors import BadInput, Problem
 from peik.secrets.vault import Vault
@@ -97,7 +97,7 @@ class Importing:
 
     def check_proxy(self, proxy: str | None) -> None:
         """Raises BadInput for an address that cannot be one."""
-        proxy_of(proxy)
+        way_of(proxy)
 
     async def run(
         self, paths: Sequence[Path], *, agent_id: str, check: bool = False, keep_files: bool = False

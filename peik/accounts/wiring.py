@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from peik.accounts.registry import Registry
     from peik.accounts.runner import SessionTools
     from peik.accounts.service import AccountService, Chore
+    from peik.accounts.telethon.client import TelegramServer
     from peik.secrets.vault import Vault
 
 MakeArchive = Callable[[Config], Archive]
@@ -84,12 +85,32 @@ def _telethon(config: Config, clock: Clock) -> "ClientFactory":
     except ImportError as error:
         raise missing(error) from None
     assert config.telegram_api_id is not None, "looked at before"
-    return TelethonClients(
-        api_id=config.telegram_api_id,
-        api_hash=config.telegram_api_hash or "",
-        clock=clock,
-        sessions_dir=config.sessions_dir,
-    )
+    try:
+        return TelethonClients(
+            api_id=config.telegram_api_id,
+            api_hash=config.telegram_api_hash or "",
+            clock=clock,
+            sessions_dir=config.sessions_dir,
+            server=_server_of(config),
+            proxy=config.sessions_proxy,
+        )
+    except BadInput as error:
+        setting = "PEIK_SESSIONS_PROXY" if error.code == "malformed_proxy" else "PEIK_SESSIONS_SERVER"
+        raise StartError(f"{setting}: {error.detail}") from None
+
+
+def _server_of(config: Config) -> "TelegramServer | None":
+    """Raises StartError."""
+    from peik.accounts.telethon.client import TelegramServer
+
+    named = config.sessions_server
+    if named is None:
+        return None
+    try:
+        key = None if named.key is None else named.key.read_text(encoding="ascii")
+    except (OSError, ValueError) as error:
+        raise StartError(f"PEIK_SESSIONS_SERVER: the key in {named.key} cannot be read: {error}") from None
+    return TelegramServer(address=named.address, port=named.port, dc_id=named.dc_id, public_key=key)
 
 
 def missing(error: ImportError) -> StartError:

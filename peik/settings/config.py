@@ -24,6 +24,9 @@ from peik.settings.values import (
     PendingId,
     RouteAddress,
     RouteKind,
+    RouteAddress,
+    RouteKind,
+    SessionsServer,
     StoreKind,
     read_env,
     read_toml,
@@ -96,6 +99,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     telegram_api_id: int | None
     telegram_api_hash: str | None
     sessions_dir: Path | None
+    sessions_server: SessionsServer | None
+    sessions_proxy: str | None
     secret_key: str | None
     secret_key_old: str | None
     secrets_plain: bool

@@ -33,6 +33,7 @@ from peik.settings.values import (
     parse_quiet,
     parse_root,
     parse_routes,
+    parse_sessions_server,
     parse_store,
     parse_webhook,
 )
@@ -139,6 +140,8 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="archive", group=SettingGroup.SESSIONS, default=None, parse=parse_archive, has_secret=True, help="Where accounts and what they see are kept: sqlite:///file, postgresql://… or mongodb://host/database. By default beside the store; Redis keeps none, so that one is to be named with it. See archive.md."),
     Setting(name="telegram_api_id", group=SettingGroup.SESSIONS, default=None, parse=parse_positive, also=("TELEGRAM_API_ID",), help="The number of your application at my.telegram.org. With it and its hash, Peik signs in as accounts of people. See sessions.md."),
     Setting(name="telegram_api_hash", group=SettingGroup.SESSIONS, default=None, parse=str, is_secret=True, also=("TELEGRAM_API_HASH",), help="The hash that goes with it."),
+    Setting(name="sessions_server", group=SettingGroup.SESSIONS, default=None, parse=parse_sessions_server, help="Another server than Telegram's own for accounts that sign in: mtproto://IP:port?dc=2&key=/path/of/its/public/key.pem, such as a test server."),
+    Setting(name="sessions_proxy", group=SettingGroup.SESSIONS, default=None, parse=str.strip, is_secret=True, help="The proxy of accounts that have none of their own: socks5://, http:// or, to Telegram only, mtproxy://SECRET@host:port."),
     Setting(name="sessions_dir", group=SettingGroup.SESSIONS, default=None, parse=Path, help="A folder with session files of Telethon, for accounts that run from files."),
     Setting(name="secret_key", group=SettingGroup.SESSIONS, default=None, parse=str, is_secret=True, help="What tokens of bots, keys of accounts, other secrets and backups are sealed with: 32 bytes in base64 or a long passphrase; older ones behind it, after commas. If it is not set, tokens lie open in the store; for accounts a key is made at the first start, and kept in a file that only you can read. Several nodes need the same one. See secrets.md."),
     Setting(name="secret_key_old", group=SettingGroup.SESSIONS, default=None, parse=str, is_secret=True, help="What PEIK_SECRET_KEY was before: the next start seals everything anew, with the new one. Then it is not needed any more."),

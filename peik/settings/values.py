@@ -66,7 +66,20 @@ class RouteAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"RouteAddress({self.name})"
 
 
-Parsed = str | int | float | bool | Path | Sequence[RouteAddress] | Sequence[str] | Quiet | Rate | None
+class SessionsServer(msgspec.Struct, frozen=True, kw_only=True):
+    """Where accounts sign in, if not at Telegram."""
+
+    address: str
+    port: int
+    dc_id: int
+    key: Path | None  # a file; None: it has Telegram's own
+
+    def __str__(self) -> str:
+        host = f"[{self.address}]" if ":" in self.address else self.address
+        return f"mtproto://{host}:{self.port}?dc={self.dc_id}" + (f"&key={self.key}" if self.key else "")
+
+
+Parsed = str | int | float | bool | Path | Sequence[RouteAddress] | SessionsServer | Sequence[str] | Quiet | Rate | None
 
 
 def parse_flag(text: str) -> bool:
@@ -154,6 +167,24 @@ def parse_routes(text: str) -> tuple[RouteAddress, ...]:
     return tuple(named)
 
 
+def parse_sessions_server(text: str) -> SessionsServer:
+    form = "mtproto://IP:port?dc=2&key=/path/key.pem"
+    parts = urllib.parse.urlsplit(text.strip())
+    told = dict(urllib.parse.parse_qsl(parts.query, keep_blank_values=True))
+    if parts.scheme != "mtproto" or parts.path.strip("/") or not told.keys() <= {"dc", "key"}:
+        raise ValueError(f"it should be like {form}")
+    try:
+        address = ipaddress.ip_address(parts.hostname or "").compressed
+    except ValueError:
+        raise ValueError(f"it should be like {form}, with an address of IP: sessions hold no names") from None
+    dc = told.get("dc", "2")
+    if parts.port is None or not dc.isdecimal() or not 0 < int(dc) < 10_000:
+        raise ValueError(f"it should be like {form}")
+    return SessionsServer(
+        address=address, port=parts.port, dc_id=int(dc), key=Path(told["key"]) if told.get("key") else None
+    )
+
+
 def _route(written: str) -> RouteAddress:
     scheme, _, rest = written.partition("://")
     match scheme.lower():
@@ -171,8 +202,11 @@ def _route(written: str) -> RouteAddress:
             )
         case "https":
             raise ValueError("a proxy is http:// or socks5://; another root of the API is mirror+https://")
-        case "tg" | "mtproto":
-            raise ValueError("MTProto proxies carry Telegram's apps only, not the Bot API; use socks5:// or http://")
+        case "tg" | "mtproto" | "mtproxy":
+            raise ValueError(
+                "MTProto proxies carry accounts only, not the Bot API; use socks5:// or http://. For accounts there is "
+                "PEIK_SESSIONS_PROXY"
+            )
         case _:
             known = "direct, http://host:port, socks5://host:port, mirror+https://host/path, local+http://host:port"
             raise ValueError(f"it is none of {known}")

@@ -15,7 +15,9 @@ from typing import Any, Self
 
 import msgspec
 from telethon import functions, types, utils
+from telethon.crypto import rsa
 from telethon.errors import RPCError, SrpIdInvalidError
+from telethon.network import ConnectionTcpMTProxyRandomizedIntermediate
 from telethon.password import compute_check
 from telethon.sessions import SQLiteSession, StringSession
 
@@ -36,6 +38,8 @@ from peik.telegram.port import Request
 ENTITIES_MAX = 20_000  # people and chats whose access hashes are remembered; others are looked up again
 
 _FILE = re.compile(r"[A-Za-z0-9+@_-][A-Za-z0-9+@._-]{0,120}")
+_MTPROXIES = ("mtproxy://", "tg://proxy?", "https://t.me/proxy?")
+_MTPROXY_SECRET = re.compile("(dd)?[0-9a-f]{32}")
 _PROXIES = {"socks5": "socks5", "socks5h": "socks5", "socks4": "socks4", "http": "http"}
 _PORTS = {"socks5": 1080, "socks4": 1080, "http": 8080}
 
@@ -143,6 +147,44 @@ def proxy_of(url: str | None) -> dict[str, Any] | None:
     }
 
 
+def way_of(url: str | None) -> dict[str, Any]:
+    """How a TelegramClient is to connect: straight, through a proxy, or through an MTProto proxy. Raises BadInput."""
+    if url is None or not url.startswith(_MTPROXIES):
+        return {"proxy": proxy_of(url)}
+    parts = urllib.parse.urlsplit(url)
+    told = {name: values[-1] for name, values in urllib.parse.parse_qs(parts.query).items()}
+    is_link = parts.scheme != "mtproxy"  # as Telegram's apps share them
+    try:
+        host = told.get("server") if is_link else parts.hostname
+        port = int(told.get("port", "")) if is_link else parts.port
+    except ValueError:
+        host = port = None
+    secret = (told.get("secret", "") if is_link else urllib.parse.unquote(parts.username or "")).lower()
+    if secret.startswith("ee"):
+        raise BadInput(
+            code="malformed_proxy",
+            detail="Telethon cannot use an MTProto proxy that looks like TLS (its secret begins with ee). Use one whose "
+            "secret begins with dd, or a SOCKS5 proxy.",
+        )
+    if not host or port is None or not 0 < port < 65536 or not _MTPROXY_SECRET.fullmatch(secret):
+        raise BadInput(
+            code="malformed_proxy",
+            detail="An MTProto proxy should be like mtproxy://SECRET@host:443 or tg://proxy?server=…&port=…&secret=…, "
+            "with a secret of 32 hexadecimal digits, or of dd and 32.",
+        )
+    return {"proxy": (host, port, secret), "connection": ConnectionTcpMTProxyRandomizedIntermediate}
+
+
+class TelegramServer(msgspec.Struct, frozen=True, kw_only=True):
+    """Another server than Telegram's own: where who is not signed in yet connects to. It says itself where its other data
+    centres are."""
+
+    address: str  # of IP: a session string holds no name
+    port: int
+    dc_id: int
+    public_key: str | None = None  # RSA, as PEM; None: one of Telegram's own
+
+
 # What opens a chat for an account: kept as a few bytes, and read again.
 
 
@@ -207,6 +249,16 @@ _WAYS = {
 }
 
 
+def trust_key(public_key: str) -> None:
+    """Take a server that proves itself by this key for a real one. Raises BadInput."""
+    try:
+        rsa.add_key(public_key.encode(), old=False)
+    except (ValueError, TypeError):
+        raise BadInput(
+            code="malformed_key", detail="The server's key should be an RSA public key in PEM (PKCS #1)."
+        ) from None
+
+
 class TelethonClients:
     """Makes clients: the port `ClientFactory`. Raises StartError if this Telethon is not one that we know."""
 
@@ -218,21 +270,31 @@ class TelethonClients:
         clock: Clock,
         sessions_dir: Path | None = None,
         device: Device | None = None,
+        server: TelegramServer | None = None,
+        proxy: str | None = None,
         prepare: Callable[[Any], None] | None = None,
     ) -> None:
-        """`prepare` sees each TelegramClient before it connects: tests put their own wire into it."""
+        """`proxy`: of accounts that have none of their own. Raises BadInput. `prepare` sees each
+        TelegramClient before it connects: tests put their own wire into it."""
         check_telethon()
         self._api = (api_id, api_hash)
         self._clock = clock
         self._sessions_dir = sessions_dir
         self._device = device or Device()
+        self._server = server
+        self._proxy = proxy
+        way_of(proxy)  # what is wrong with it is said now
+        if server is not None and server.public_key is not None:
+            trust_key(server.public_key)
+        # Telethon keeps the list of data centres in the class: each server has its own.
+        self._kind = type("WatchedTelegram", (WatchedTelegram,), {"_config": None})
         self._prepare = prepare
 
     def __call__(
         self, *, session_id: str, agent_id: str, secret: str | None, file: str | None, proxy: str | None
     ) -> AccountClient:
         options = {
-            "proxy": proxy_of(proxy),
+            **way_of(self._proxy if proxy is None else proxy),
             "timeout": CONNECT_S,
             "connection_retries": 3,  # then `on_lost`: who runs the session tries again, in its own time
             "flood_sleep_threshold": 0,
@@ -243,7 +305,11 @@ class TelethonClients:
         session = session_of(secret, file, self._sessions_dir)
 
         def make() -> Any:
-            telegram = WatchedTelegram(session(), *self._api, **options)
+            kept, server = session(), self._server
+            if server is not None and not kept.auth_key:
+                kept.set_dc(server.dc_id, server.address, server.port)
+            # A session of the other kind of address Telethon would move to its first data centre, where its key is unknown.
+            telegram = self._kind(kept, *self._api, use_ipv6=":" in (kept.server_address or ""), **options)
             if self._prepare is not None:
                 self._prepare(telegram)
             return telegram
