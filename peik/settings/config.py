@@ -24,8 +24,6 @@ from peik.settings.values import (
     PendingId,
     RouteAddress,
     RouteKind,
-    RouteAddress,
-    RouteKind,
     SessionsServer,
     StoreKind,
     read_env,

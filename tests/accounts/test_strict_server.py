@@ -31,7 +31,7 @@ from tests.accounts.tl_server import CODE, NEWS, PASSWORD, PHONE, SARA, TEAM, Tl
 
 def rows(role: Role) -> list[Any]:
     return [
-        pytest.param(method, name, id=f"{method} {name}")
+        pytest.param(method, name, id=f"{method}-{name}")
         for method in DOCUMENTED[role]
         for name in errors_of(role, method)
     ]
