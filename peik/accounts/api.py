@@ -150,6 +150,22 @@ class PasswordBody(msgspec.Struct, forbid_unknown_fields=True):
     password: str
 
 
+class ImportBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST /v1/sessions/import`. `check`: Telegram is asked about it first."""
+
+    agent_id: str
+    string: str
+    passphrase: str | None = None
+    check: bool = False
+
+
+class ExportBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST …/export`. One of the two: a passphrase that seals it, or `plain`."""
+
+    passphrase: str | None = None
+    plain: bool = False
+
+
 class CleanupBody(msgspec.Struct, forbid_unknown_fields=True):
     """`POST /v1/sessions/cleanup`."""
 
@@ -165,6 +181,13 @@ class CrawlBody(msgspec.Struct, forbid_unknown_fields=True):
 class SessionsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     sessions: list[SessionAnswer]
     next: Annotated[SessionId | None, msgspec.Meta(description="The cursor of the next page; null at the end.")]
+
+
+class ExportedAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    string: Annotated[
+        str, msgspec.Meta(description="Whoever has it, and its passphrase if it is sealed, is the account. Shown once.")
+    ]
+    is_sealed: bool
 
 
 class RemovedSessionsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -256,6 +279,36 @@ class SessionApi(NeedsAccounts):
         if not 0 <= days <= DAYS_MAX:
             raise BadInput(code="bad_days", detail=f"days is between 0 and {DAYS_MAX}.")
         return RemovedSessionsAnswer(removed=await self._service.cleanup_old_sessions(days))
+
+    @_admin_operation(
+        "POST",
+        "/v1/sessions/import",
+        name="importSession",
+        status=201,
+        example={"agent_id": "support", "string": "peik1.…", "passphrase": "as it was exported with", "check": True},
+        problems=(409, 413, 422, 503),
+    )
+    async def import_session(self, caller: Caller, body: ImportBody) -> SessionAnswer:
+        """Take in an account by its session string: of Telethon 1, or as another Peik exported it."""
+        session = await self._service.import_string(
+            body.string, agent_id=body.agent_id, passphrase=body.passphrase, check=body.check
+        )
+        return SessionAnswer.of(session)
+
+    @_admin_operation(
+        "POST",
+        f"{_ONE}/export",
+        name="exportSession",
+        example={"passphrase": "a sentence that nobody guesses"},
+        answers={200: ExportedAnswer},
+        problems=_STEP,
+    )
+    async def export_session(self, caller: Caller, session_id: SessionInPath, body: ExportBody) -> Told[ExportedAnswer]:
+        """The key of an account that is paused or deactivated, as one line: sealed with a passphrase, or as Telethon has it."""
+        if (body.passphrase is None) is not body.plain:
+            raise BadInput(code="no_passphrase", detail="Give a passphrase that seals it, or say plain: true.")
+        string = await self._service.export_string(session_id, passphrase=body.passphrase)
+        return Told(ExportedAnswer(string=string, is_sealed=not body.plain), headers=_SECRET_OF_A_MINUTE)
 
     @_admin_operation("POST", "/v1/sessions/reseal", name="resealSessions", problems=(409, 503))
     async def reseal(self, caller: Caller) -> ResealedAnswer:

@@ -579,6 +579,38 @@ def cleanup(
 
 
 @asks(app, has_archive=True, has_keys=True)
+def export(
+    context: CommandContext,
+    session: SessionId,
+    plain: Annotated[bool, typer.Option("--plain", help="As Telethon has it, sealed by nothing.")] = False,
+    yes: Yes = False,
+) -> None:
+    """Write the key of a paused account as one line, sealed with a passphrase that is asked for."""
+    if plain:
+        context.confirm(f"Write the key of session {session} without a seal?", is_sure=yes)
+    body: Document = {"plain": True} if plain else {"passphrase": hidden("Passphrase (12 characters or more)")}
+    answer = context.accounts.document(_api().export_session, session_id=session, body=body)
+    context.say(answer, str(answer["string"]))
+    context.note("Do not start the account here while it runs elsewhere: Telegram ends a key that is in two places.")
+
+
+@asks(app, "import-string", may_create=True, has_archive=True, has_keys=True)
+def import_string(
+    context: CommandContext,
+    agent: Annotated[str, typer.Option(metavar="NAME", help="Whose account it is.")],
+    check: Annotated[bool, typer.Option("--check", help="Ask Telegram about it first.")] = False,
+) -> None:
+    """Take in an account by its session string, which is asked for: of Telethon 1, or as `export` wrote it."""
+    string = hidden("Session string")
+    body: Document = {"agent_id": agent, "string": string, "check": check}
+    if string.startswith("peik1."):
+        body["passphrase"] = hidden("Passphrase")
+    made = context.accounts.document(_api().import_session, body=body)
+    context.say(made, f"Session {made['session_id']} is registered.")
+    _note_nobody(context)
+
+
+@asks(app, has_archive=True, has_keys=True)
 def reseal(context: CommandContext) -> None:
     """Seal every account's key with the first key of PEIK_SECRET_KEY, after it was changed."""
     with context.waiting("Sealing anew"):

@@ -23,7 +23,7 @@ _ID = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,63}")
 _UNFIT = re.compile(
     r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]"
 )  # what not every database, or no line of a log, can hold
-_NO_IDS = frozenset({"cleanup", "reseal"})  # they have a meaning of their own in paths
+_NO_IDS = frozenset({"cleanup", "import", "reseal"})  # they have a meaning of their own in paths
 _OVER = frozenset({SessionState.REVOKED, SessionState.FAILED})
 
 

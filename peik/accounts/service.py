@@ -12,8 +12,15 @@ from peik.accounts.crew import Crew
 from peik.accounts.events import ArchiveAway, ArchiveBack
 from peik.accounts.feeds import FeedFilter, Feeds, Follower
 from peik.accounts.history import ChatStates, ask_for_crawl, stop_crawl
-from peik.accounts.registry import OLD_DAYS, AccountPort, Registry, proxy_context, remove_old_sessions
-from peik.accounts.runner import SessionRunner
+from peik.accounts.registry import (
+    OLD_DAYS,
+    AccountPort,
+    Registry,
+    proxy_context,
+    remove_old_sessions,
+    secret_context,
+)
+from peik.accounts.runner import SessionRunner, Unfit, client_for, is_to_run
 from peik.accounts.session_files import Importing, Looked
 from peik.accounts.sign_in import SignInSteps, problem_of
 from peik.accounts.upkeep import Resealed, reseal
@@ -27,6 +34,7 @@ from peik.archive.store import (
 )
 from peik.clock import Clock
 from peik.core.events import Events, Surprise
+from peik.core.units import rfc3339
 from peik.errors import BadInput, Conflict, NotFound, StartError, StoreUnavailable, Unavailable, described
 from peik.secrets.vault import Vault
 
@@ -369,6 +377,42 @@ class AccountService(OpenAccounts):
         async for report in reports:
             yield report
         self.look()
+
+    async def import_string(
+        self, text: str, *, agent_id: str, passphrase: str | None = None, check: bool = False
+    ) -> Session:
+        """A session from its string, of Telethon 1 or as `export_string` gave it. Raises BadInput and Conflict."""
+        self._must_be_open()
+        session = await self._must_be_able().take_string(text, agent_id=agent_id, passphrase=passphrase, check=check)
+        self.look()
+        return session
+
+    async def export_string(self, session_id: str, *, passphrase: str | None) -> str:
+        """The account's key as one line: sealed with the passphrase, or, without one, as Telethon has it. Whoever has that is the
+        account. Raises Conflict while it is to run here: two programs on one key end the session."""
+        from peik.accounts.session_files import read_session_file, sealed_export
+
+        self._must_be_open()
+        session = await self._registry.need(session_id)
+        if is_to_run(session):
+            raise Conflict(
+                code="session_runs",
+                detail="Pause it first: two programs on one key end the session. It stays paused until you start it again.",
+            )
+        try:
+            client_for(session, vault=self._vault, clients=self._must_be_able().clients)
+        except Unfit as error:
+            raise Conflict(code="not_signed_in", detail=f"There is no key to export: {error}") from None
+        if session.secret is not None:
+            secret = self._vault.open(session.secret, context=secret_context(session_id))
+        elif session.file is not None:
+            path = self._must_be_able().path_of(session.file)
+            secret = (await asyncio.to_thread(read_session_file, path)).secret
+        else:
+            raise Conflict(code="not_signed_in", detail="There is no key to export: nobody is signed in.")
+        exported = secret if passphrase is None else await asyncio.to_thread(sealed_export, secret, passphrase)
+        await self._registry.update_session_metadata(session_id, {"exported_at": rfc3339(self._clock.wall_ms())})
+        return exported
 
     async def reseal(self) -> Resealed:
         """After a change of PEIK_SECRET_KEY."""

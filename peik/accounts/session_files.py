@@ -5,11 +5,15 @@ centre and a key.
 """
 
 import asyncio
+import base64
+import binascii
 import enum
 import hashlib
 import ipaddress
+import os
 import sqlite3
-from collections.abc import AsyncIterator, Sequence
+import struct
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -21,7 +25,7 @@ from peik.accounts.client import ClientError, ClientFactory, Me, Trouble
 from peik.accounts.registry import Registry, secret_context
 from peik.accounts.telethon.client import session_path, way_of
 from peik.archive.store import Session, SessionFilter, SessionState
-from peik.errors import BadInput, Problem
+from peik.errors import BadInput, Conflict, Problem, Unavailable
 from peik.secrets.vault import Vault
 
 _KEY_BYTES = 256
@@ -84,8 +88,11 @@ class Importing:
     ) -> None:
         self._registry = registry
         self._vault = vault
-        self._clients = clients
+        self.clients = clients
         self._sessions_dir = sessions_dir
+
+    def path_of(self, file: str) -> Path:
+        return session_path(file, self._sessions_dir)
 
     def must_have(self, file: str) -> None:
         """Raises BadInput if there is no such file in PEIK_SESSIONS_DIR that somebody signed in with."""
@@ -94,6 +101,29 @@ class Importing:
             read_session_file(path)
         except Unusable as no:
             raise BadInput(code="unusable_file", detail=f"{path.name}: {no.detail}") from None
+
+    async def take_string(
+        self, text: str, *, agent_id: str, passphrase: str | None = None, check: bool = False
+    ) -> Session:
+        """A session from its string: of Telethon 1, or as another Peik sealed it. Raises BadInput, and Conflict if its key, or
+        with `check` the account's phone, is registered already."""
+        secret = text.strip()
+        if secret.startswith(SEALED):
+            secret = await asyncio.to_thread(unsealed, secret, passphrase)
+        if not secret:
+            raise BadInput(code="malformed_session", detail="The string of the session is empty.")
+        self.clients(session_id="import", agent_id=agent_id, secret=secret, file=None, proxy=None)  # raises BadInput
+        mark = _mark_of_secret(secret)
+        known = await self._known_marks()
+        if mark in known:
+            raise Conflict(code="session_known", detail=f"Session {known[mark]} has the same key.")
+        try:
+            me = await self._checked(secret, agent_id) if check else None
+        except Unusable as no:
+            raise BadInput(code=str(no.verdict), detail=no.detail) from None
+        return await self._register(
+            {_KEY_MARK: mark, "imported": "string"}, me, agent_id, kept=lambda _: (secret, None)
+        )
 
     def check_proxy(self, proxy: str | None) -> None:
         """Raises BadInput for an address that cannot be one."""
@@ -110,8 +140,11 @@ class Importing:
                 found = await asyncio.to_thread(read_session_file, path)
                 if found.mark in known:
                     raise Unusable(FileVerdict.DUPLICATE, f"Session {known[found.mark]} has the same key.")
-                me = await self._checked(found, agent_id) if check else None
-                session = await self._register(path, found, me, agent_id, keep_file=keep_files)
+                me = await self._checked(found.secret, agent_id) if check else None
+                told = {_KEY_MARK: found.mark, "imported": path.name}
+                session = await self._register(
+                    told, me, agent_id, kept=self._keeping(path, found, keep_file=keep_files)
+                )
             except Unusable as no:
                 yield Looked(file=path.name, verdict=no.verdict, detail=no.detail)
             except Problem as problem:
@@ -140,14 +173,12 @@ class Importing:
     def _mark_of(self, session: Session) -> str | None:
         if session.secret is None:
             return None
-        with suppress(Problem, ValueError):  # half signed in, or sealed with a key that is gone
-            kept = StringSession(self._vault.open(session.secret, context=secret_context(session.session_id)))
-            if kept.auth_key is not None:
-                return FoundSession(dc_id=0, address="", port=0, key=kept.auth_key.key).mark
+        with suppress(Problem):  # half signed in, or sealed with a key that is gone
+            return _mark_of_secret(self._vault.open(session.secret, context=secret_context(session.session_id)))
         return None
 
-    async def _checked(self, found: FoundSession, agent_id: str) -> Me:
-        client = self._clients(session_id="import", agent_id=agent_id, secret=found.secret, file=None, proxy=None)
+    async def _checked(self, secret: str, agent_id: str) -> Me:
+        client = self.clients(session_id="import", agent_id=agent_id, secret=secret, file=None, proxy=None)
         try:
             me = await client.connect()
         except ClientError as error:
@@ -160,17 +191,26 @@ class Importing:
             raise Unusable(FileVerdict.SIGNED_OUT, "Telegram does not know this session any more.")
         return me
 
+    def _keeping(
+        self, path: Path, found: FoundSession, *, keep_file: bool
+    ) -> Callable[[str], tuple[str | None, str | None]]:
+        return lambda session_id: (None, self._copied(path, session_id)) if keep_file else (found.secret, None)
+
     async def _register(
-        self, path: Path, found: FoundSession, me: Me | None, agent_id: str, *, keep_file: bool
+        self,
+        told: Mapping[str, object],
+        me: Me | None,
+        agent_id: str,
+        *,
+        kept: Callable[[str], tuple[str | None, str | None]],
     ) -> Session:
+        """`kept`: the key, or the file that it lies in, given the session's id."""
         session = await self._registry.create_session(
-            agent_id,
-            phone=me.phone if me is not None else None,
-            metadata={_KEY_MARK: found.mark, "imported": path.name},
+            agent_id, phone=me.phone if me is not None else None, metadata=told
         )
         try:
-            file = await asyncio.to_thread(self._copied, path, session.session_id) if keep_file else None
-            secret = None if keep_file else self._vault.seal(found.secret, context=secret_context(session.session_id))
+            plain, file = await asyncio.to_thread(kept, session.session_id)
+            secret = None if plain is None else self._vault.seal(plain, context=secret_context(session.session_id))
             return await self._registry.change(
                 session.session_id,
                 lambda old: msgspec.structs.replace(
@@ -193,6 +233,59 @@ class Importing:
         with closing(_opened(path)) as source, closing(sqlite3.connect(target)) as copy:
             source.backup(copy)  # whole, even if some program is writing to it
         return target.name
+
+
+# A session as one line of text, to be taken in elsewhere: sealed with a passphrase, or open.
+
+
+SEALED = "peik1."
+PASSPHRASE_CHARS_MIN = 12
+_SALT_BYTES = 16
+_EXPORT = "peik session export"
+
+
+def sealed_export(secret: str, passphrase: str) -> str:
+    """Takes a tenth of a second: call it off the event loop. Raises BadInput for a passphrase that can be guessed."""
+    if len(passphrase) < PASSPHRASE_CHARS_MIN:
+        raise BadInput(
+            code="short_passphrase",
+            detail=f"A passphrase has at least {PASSPHRASE_CHARS_MIN} characters, better a sentence.",
+        )
+    salt = os.urandom(_SALT_BYTES)
+    sealed = _passphrase_vault(passphrase, salt).seal(secret, context=_EXPORT)
+    return SEALED + base64.urlsafe_b64encode(salt + sealed).decode().rstrip("=")
+
+
+def unsealed(text: str, passphrase: str | None) -> str:
+    """Raises BadInput."""
+    if not passphrase:
+        raise BadInput(
+            code="no_passphrase", detail="This session is sealed: give the passphrase that it was exported with."
+        )
+    body = text.removeprefix(SEALED)
+    try:
+        raw = base64.b64decode(body + "=" * (-len(body) % 4), altchars=b"-_", validate=True)
+        return _passphrase_vault(passphrase, raw[:_SALT_BYTES]).open(raw[_SALT_BYTES:], context=_EXPORT)
+    except (binascii.Error, ValueError):
+        raise BadInput(code="malformed_session", detail="This is no session that a Peik exported.") from None
+    except Unavailable:
+        raise BadInput(
+            code="wrong_passphrase", detail="This passphrase does not open the session, or a part of it is missing."
+        ) from None
+
+
+def _passphrase_vault(passphrase: str, salt: bytes) -> Vault:
+    key = hashlib.scrypt(passphrase.encode(), salt=salt, n=2**15, r=8, p=1, maxmem=64 * 1024 * 1024, dklen=32)
+    return Vault([key])
+
+
+def _mark_of_secret(secret: str) -> str:
+    """Which key it is, without telling anything of it."""
+    with suppress(ValueError, struct.error):
+        kept = StringSession(secret)
+        if kept.auth_key is not None:
+            return FoundSession(dc_id=0, address="", port=0, key=kept.auth_key.key).mark
+    return hashlib.sha256(b"peik session key" + secret.encode()).hexdigest()[:24]
 
 
 def session_files(folder: Path) -> list[Path]:

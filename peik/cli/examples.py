@@ -91,6 +91,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "sessions log-out": ("s1 --yes",),
     "sessions crawl": ("s1 -1001234567890 --until 2026-01-01",),
     "sessions sign-in": ("s1", "s1 --qr"),
+    "sessions export": ("s1",),
+    "sessions import-string": ("--agent shop --check",),
     "sessions import": ("old.session --agent shop --check",),
     "messages list": ("--chat 42 --since 24h",),
     "messages show": ("s1 42 1001",),

@@ -237,6 +237,24 @@ class AccountCalls:
             [Path(one) for one in given], agent_id=agent_id, check=check, keep_files=keep_files
         )
 
+    async def import_session_string(
+        self, string: str, *, agent_id: str, passphrase: str | None = None, check: bool = False
+    ) -> AccountSession:
+        """Take in an account by its session string: of Telethon 1, or as `export_session` gave it."""
+        body = {"agent_id": agent_id, "string": string, "passphrase": passphrase, "check": check}
+        return await self._open_transport().ask(
+            SessionApi.import_session, into=AccountSession, body=body, timeout_s=STEP_S
+        )
+
+    async def export_session(self, session_id: SessionId, *, passphrase: str | None) -> str:
+        """The key of a paused account as one line, sealed with the passphrase; with None as Telethon has it. Whoever has that is
+        the account."""
+        body = {"plain": True} if passphrase is None else {"passphrase": passphrase}
+        answer = await self._open_transport().ask(
+            SessionApi.export_session, into=dict[str, Any], session_id=_id(session_id), body=body, timeout_s=STEP_S
+        )
+        return str(answer["string"])
+
     # ---- running ----
 
     async def start_session(self, session_id: SessionId) -> AccountSession:

@@ -11,9 +11,18 @@ from telethon.crypto import AuthKey
 from telethon.sessions import SQLiteSession, StringSession
 
 from peik.accounts.registry import Registry, secret_context
-from peik.accounts.session_files import FileVerdict, FoundSession, Importing, Looked, read_session_file, session_files
+from peik.accounts.session_files import (
+    FileVerdict,
+    FoundSession,
+    Importing,
+    Looked,
+    read_session_file,
+    sealed_export,
+    session_files,
+)
 from peik.accounts.telethon.client import TelethonClients
 from peik.archive.store import SessionState
+from peik.errors import BadInput, Problem
 from peik.secrets.vault import Vault
 from peik.testing.accounts import Accounts
 from peik.testing.virtual import VirtualClock, run_virtual
@@ -204,3 +213,44 @@ def test_the_simulated_telegram_can_check_too(tmp_path: Path) -> None:
         assert [one.user_id for one in looked] == [sara.user_id]
 
     run_virtual(main)
+
+
+def test_a_string_is_taken_in_once_open_or_sealed(tmp_path: Path) -> None:
+    key, other = os.urandom(256), os.urandom(256)
+
+    def string(of: bytes) -> str:
+        return FoundSession(dc_id=2, address="149.154.167.51", port=443, key=of).secret
+
+    async def story(stage: Stage) -> None:
+        stage.server.signed_in.update((key, other))
+        session = await stage.importing.take_string(f" {string(key)}\n", agent_id="old", check=True)
+        assert (session.state, session.user_id, session.phone) == (SessionState.ACTIVE, ME, "+998901234567")
+        assert session.secret is not None
+        assert key not in session.secret
+        assert stage.vault.open(session.secret, context=secret_context(session.session_id)) == string(key)
+        phrase = "a sentence that nobody guesses"
+        sealed = sealed_export(string(other), phrase)
+        assert sealed != sealed_export(string(other), phrase), "each with a salt of its own"
+        assert string(other)[10:40] not in sealed
+        for text, given, code in [
+            (string(key), None, "session_known"),
+            (sealed, None, "no_passphrase"),
+            (sealed, "another sentence of some words", "wrong_passphrase"),
+            (sealed[:-8], phrase, "wrong_passphrase"),
+            ("peik1.!!", phrase, "malformed_session"),
+            ("", None, "malformed_session"),
+            ("BQFakePyrogramString", None, "malformed_session"),
+            (string(os.urandom(256)), None, "signed_out"),
+        ]:
+            with pytest.raises(Problem) as caught:
+                await stage.importing.take_string(text, agent_id="old", passphrase=given, check=True)
+            assert caught.value.code == code
+            assert not text or text not in caught.value.detail
+        taken = await stage.importing.take_string(sealed, agent_id="old", passphrase=phrase)
+        assert taken.secret is not None
+        assert stage.vault.open(taken.secret, context=secret_context(taken.session_id)) == string(other)
+        assert len(stage.book.kept) == 2
+
+    play(tmp_path, story)
+    with pytest.raises(BadInput):
+        sealed_export("x", "too short")

@@ -149,3 +149,19 @@ def test_a_session_is_stopped_started_restarted_and_signed_out(way: str, tmp_pat
             await peik.start_session("nobody")
 
     play(way, tmp_path, story)
+
+
+@both
+def test_an_account_is_exported_and_taken_in_by_its_string(way: str, tmp_path: Path) -> None:
+    async def story(peik: Peik, telegram: Accounts) -> None:
+        session = await signed_in(peik, telegram, telegram.register(ALI, first_name="Ali"), "s1")
+        await peik.stop_session(session)
+        phrase = "a sentence that nobody guesses"
+        string = await peik.export_session(session, passphrase=phrase)
+        await peik.delete_session(session)
+        taken = await peik.import_session_string(string, agent_id="other", passphrase=phrase)
+        assert (taken.agent_id, taken.state) == ("other", SessionState.ACTIVE)
+        with pytest.raises(Conflict):
+            await peik.import_session_string(string, agent_id="other", passphrase=phrase)
+
+    play(way, tmp_path, story)

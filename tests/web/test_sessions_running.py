@@ -167,3 +167,42 @@ def test_an_archive_alone_can_be_read_and_nobody_signs_in(tmp_path: Path) -> Non
 
     archive = f"sqlite:///{tmp_path}/kept.db"
     play_house(tmp_path, story, has_accounts=False, archive=archive)
+
+
+def test_an_account_moves_by_its_string_and_the_audit_log_has_it_without_the_string(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        ali = ali_of(house)
+        session_id = await house.signed_in(ali)
+        path, phrase = f"/v1/sessions/{session_id}", "a sentence that nobody guesses"
+        wanted = {"passphrase": phrase}
+        assert await house.code("POST", f"{path}/export", json=wanted) == (409, "session_runs")
+        await house.post(f"{path}/stop")
+        assert await house.code("POST", f"{path}/export", json={}) == (422, "no_passphrase")
+        assert await house.code("POST", f"{path}/export", json={"passphrase": "short"}) == (422, "short_passphrase")
+        made = await house.post("/v1/keys", {"name": "looks", "scopes": ["read", "send"]})
+        assert (await house.call("POST", f"{path}/export", key=made["key"], json=wanted))[0] == 403
+        status, _, headers = await house.raw("POST", f"{path}/export", json=wanted)
+        assert (status, headers["cache-control"]) == (200, "no-store")
+        sealed = await house.post(f"{path}/export", wanted)
+        assert sealed["is_sealed"] is True
+        plain = await house.post(f"{path}/export", {"plain": True})
+        assert plain["is_sealed"] is False
+        assert (await house.get(path))["metadata"]["exported_at"]
+
+        taking = {"agent_id": "b", "string": sealed["string"], "passphrase": phrase}
+        assert await house.code("POST", "/v1/sessions/import", json=taking) == (409, "session_known")
+        assert (await house.call("DELETE", path))[0] == 204
+        wrong = {**taking, "passphrase": "some other sentence"}
+        assert await house.code("POST", "/v1/sessions/import", json=wrong) == (422, "wrong_passphrase")
+        taken = await house.post("/v1/sessions/import", taking)
+        await house.connected(taken["session_id"])
+        shown = await house.get(f"/v1/sessions/{taken['session_id']}")
+        assert (shown["user_id"], shown["phone"]) == (str(ali.user_id), ali.phone)
+
+        log = (await house.raw("GET", "/v1/audit?limit=100"))[1].decode()
+        assert log.count("exportSession") >= 3
+        assert "importSession" in log
+        for secret in (phrase, plain["string"], sealed["string"]):
+            assert secret not in log
+
+    play_house(tmp_path, story)
