@@ -88,7 +88,7 @@ def test_what_ended_long_ago_is_let_go_of_and_still_counted() -> None:
     old = book(("a", "completed", 1, 2), ("b", "waiting", 0, 0))
     before = old.counts()
     old.fold(now=1e9)
-    assert old.arrival("a") is None
+    assert old.first_arrivals.get("a") is None
     assert old.counts() == before
 
 
