@@ -158,6 +158,7 @@ async def _start(runtime: Runtime, node: Node, group: asyncio.TaskGroup) -> None
     runtime.outbox.ways.open(group)
     runtime.inbox.receiver.open(group)
     runtime.inbox.outages.open(group, node.served)
+    runtime.inbox.service.open(group)
     await runtime.keyring.refresh()
     await runtime.outbox.leases.open(node, group)
     if tokens and runtime.config.inbound == "webhook" and runtime.config.public_url is None:

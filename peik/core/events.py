@@ -247,6 +247,15 @@ class HandedOn(Event, frozen=True, kw_only=True):
     arrivals: tuple[Arrival, ...]
 
 
+class HandedAgain(Event, frozen=True, kw_only=True):
+    """A poller ended with these in hand and nothing showed that they were dealt with: the next one is handed them again."""
+
+    consumer: str
+    count: int
+    first_number: int
+    deaths: int  # in a row
+
+
 class ArrivalSettled(Event, frozen=True, kw_only=True):
     """A consumer is done with an arrival: handled (`completed`), or given up (`failed`)."""
 

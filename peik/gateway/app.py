@@ -6,6 +6,7 @@ Sends become letters and wait a moment for Telegram's answer; the rest goes stra
 import re
 import traceback
 from collections.abc import Awaitable, Callable, MutableMapping
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -36,6 +37,7 @@ from peik.gateway.inbox import GatewayAsk, GatewayInbox, Own, consumer_of
 from peik.gateway.params import GatewayParams, read_given, read_priority
 from peik.gateway.tokens import Tokens, Turned
 from peik.inbox.handed import Handed
+from peik.inbox.readers import HangsUp
 from peik.outbox.store import AcceptedLetter, BotRecord, Did, LetterView
 from peik.telegram.port import Enclosure
 from peik.telegram.routes import patience_with
@@ -160,7 +162,7 @@ class Gateway:
             spool=self._peik.spool,
             file_bytes_max=self._config.upload_bytes_max,
         )
-        return await self._serve(bot, place, given)
+        return await self._serve(bot, place, given, hangs_up=partial(_gone, receive))
 
     async def _called(self, token: str, method: str, given: GatewayParams) -> GatewayAnswer:
         try:
@@ -174,17 +176,21 @@ class Gateway:
             return NOT_FOUND if bot is None else NO_METHOD
         return await self._serve(bot, place, given)
 
-    async def _serve(self, bot: BotRecord, place: GatewayPlace, given: GatewayParams) -> GatewayAnswer:
+    async def _serve(
+        self, bot: BotRecord, place: GatewayPlace, given: GatewayParams, *, hangs_up: HangsUp | None = None
+    ) -> GatewayAnswer:
         name, kind = classify(place.method)
         if kind is not None and kind.is_queued:
             return await self._accept(bot, place.consumer, name, kind, given)
         try:
             own = self._own.get(name)
             if own is not None:
-                return await own(GatewayAsk(bot=bot, consumer=consumer_of(place.consumer), given=given))
+                ask = GatewayAsk(bot=bot, consumer=consumer_of(place.consumer), given=given, hangs_up=hangs_up)
+                return await own(ask)
             answer = await self._pass(bot, name, kind, given)
             if kind is MethodClass.ANSWER:
                 self._tell_answered(bot, place.consumer, name, given, answer)
+                self._peik.inbox.service.answered(bot.bot_id, consumer_of(place.consumer), name, given.params)
             return answer
         finally:
             self._drop(given.enclosed)
@@ -205,6 +211,8 @@ class Gateway:
             trace=trace_in(given, bot.bot_id, consumer_of(consumer), self._peik.inbox.service.handed),
         )
         accepted = await self._service.accept_with_files(given.enclosed, lambda _: call, remove=self._peik.spool.remove)
+        if call.priority is not Priority.BULK:  # what goes to many answers nobody
+            self._peik.inbox.service.answered(bot.bot_id, consumer_of(consumer), name, given.params)
         if accepted.did is not None:
             return await self._answer_done(bot, accepted)
         # From here on the letter goes its way, whether or not anybody waits for it.
@@ -286,6 +294,11 @@ class Gateway:
         elif answer.status >= 500 and bot.me is not None:
             return success(bot.me.encode())
         return answer
+
+
+async def _gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass
 
 
 def _place_of(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from peik.core.call import opened
 from peik.errors import BadInput, Conflict
 from peik.gateway.answers import GatewayAnswer, failure, success
 from peik.gateway.params import GatewayParams
+from peik.inbox.readers import HangsUp
 from peik.inbox.service import CONNECTIONS_LIMIT
 from peik.inbox.store import Consumer, ConsumerKind, InboxTally, PushHealth
 from peik.outbox.store import BotRecord
@@ -24,6 +25,7 @@ class GatewayAsk(msgspec.Struct, frozen=True, kw_only=True):
     bot: BotRecord
     consumer: str  # whose updates: "default", or the name after the @
     given: GatewayParams
+    hangs_up: HangsUp | None = None  # returns when the client has closed its connection
 
 
 Own = Callable[[GatewayAsk], Awaitable[GatewayAnswer]]
@@ -67,6 +69,7 @@ class GatewayInbox:
                 limit=_whole(fields, "limit", UPDATES_MAX) or UPDATES_MAX,
                 timeout_s=float(_whole(fields, "timeout", 0)),
                 allowed=_names(fields),
+                hangs_up=ask.hangs_up,
             )
         except Conflict as conflict:
             return failure(409, _CONFLICTS.get(conflict.code, f"Conflict: {conflict.detail}"))
@@ -116,7 +119,7 @@ class GatewayInbox:
         info: dict[str, object] = {"url": "", "has_custom_certificate": False, "pending_update_count": 0}
         if tally is not None:
             consumer = tally.consumer
-            info["pending_update_count"] = tally.open + tally.delayed
+            info["pending_update_count"] = tally.open - tally.handed + tally.delayed
             if consumer.kind is ConsumerKind.PUSH and consumer.url is not None:
                 info["url"] = consumer.url
                 info["max_connections"] = consumer.connections_max

@@ -276,9 +276,10 @@ class ConsumerAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BacklogAnswer(ConsumerAnswer, frozen=True, kw_only=True):
-    """A consumer, and what waits for it."""
+    """A consumer, and what waits for it. `handed`: of the open ones, what its poller confirmed and may be at work on."""
 
     open: int
+    handed: int
     delayed: int
     failed: int
     oldest_open_at: Moment | None
@@ -288,6 +289,7 @@ class BacklogAnswer(ConsumerAnswer, frozen=True, kw_only=True):
         return cls(
             **msgspec.structs.asdict(ConsumerAnswer.of(tally.consumer)),
             open=tally.open,
+            handed=tally.handed,
             delayed=tally.delayed,
             failed=tally.failed,
             oldest_open_at=rfc3339(tally.oldest_open_at_ms),

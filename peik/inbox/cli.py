@@ -509,6 +509,7 @@ def show_consumers(context: CommandContext, bot: Bot = None) -> None:
                 one["name"],
                 one["kind"],
                 one["open"],
+                one["handed"],
                 one["delayed"],
                 plain(one["failed"], "red" if one["failed"] else ""),
                 age(one["oldest_open_at"]),
@@ -517,8 +518,8 @@ def show_consumers(context: CommandContext, bot: Bot = None) -> None:
             )
             for one in found
         ]
-        columns = ("bot", "name", "kind", "open", "delayed", "dead", "oldest", "seen", "pushed to")
-        return table(columns, rows, right=("open", "delayed", "dead"), empty="Nobody reads updates yet.")
+        columns = ("bot", "name", "kind", "open", "in hand", "delayed", "dead", "oldest", "seen", "pushed to")
+        return table(columns, rows, right=("open", "in hand", "delayed", "dead"), empty="Nobody reads updates yet.")
 
     context.show(page, draw)
 
@@ -577,12 +578,13 @@ def inbox(context: CommandContext, bot: Bot = None) -> None:
                 age(one["received_at"]) or "never",
                 one["last_update_id"],
                 one["expired"],
-                sum(consumer["open"] + consumer["delayed"] for consumer in one["consumers"]),
+                sum(consumer["open"] - consumer["handed"] + consumer["delayed"] for consumer in one["consumers"]),
+                sum(consumer["handed"] for consumer in one["consumers"]),
                 sum(consumer["failed"] for consumer in one["consumers"]),
             )
             for one in found
         ]
-        columns = ("bot", "updates", "asked", "last came", "last id", "expired", "unread", "dead")
+        columns = ("bot", "updates", "asked", "last came", "last id", "expired", "unread", "in hand", "dead")
         return table(columns, rows, right=columns[4:], empty="No bot yet: peik bots add")
 
     context.show(page, draw)

@@ -6,14 +6,15 @@ consumer got from that chat last.
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 import msgspec
 
 from peik.clock import Clock
-from peik.core.arrival import Arrival
+from peik.core.arrival import Arrival, ConsumerProgress, advanced, spans_of
 from peik.core.events import Event, HandedOn
-from peik.core.letter import Priority, is_edit
+from peik.core.letter import Chat, Priority, is_edit
 from peik.core.methods import MethodClass
 from peik.core.trace import likely, trace_of
 
@@ -148,11 +149,11 @@ def _reply_in(said: _Said) -> tuple[int, int] | None:
     return None if message_id is None or chat is None else (chat, message_id)
 
 
-def _whole(value: int | str | None) -> int | None:
+def _whole(value: object) -> int | None:
     if isinstance(value, str):
         digits = value.removeprefix("-")
         return int(value) if digits.isascii() and digits.isdigit() and len(digits) < 19 else None
-    return value
+    return value if isinstance(value, int) else None
 
 
 # Who waits for an answer: what a call of a bot that says no priority is worth (docs/letters.md, Order and priority).
@@ -279,3 +280,485 @@ def _addressee_in(params: bytes) -> int | str | None:
         return None
     number = _whole(chat)
     return chat if number is None else number
+
+
+# What pollers have in hand: updates that one confirmed, until there is evidence that they were dealt with.
+#
+# Libraries confirm an update before its handler is done, so that an offset alone says only that the update reached the
+# bot. The durable watermark therefore stays at what is evidenced; how far a poller has confirmed lives here, in memory.
+# After a restart of Peik a poller that goes on says it again by its offset, and one that starts afresh is given what is
+# above the watermark: twice rather than never. Pure bookkeeping: no await, no store. See docs/inbox.md.
+
+
+REPLACED_S = 10.0  # a poller that another one sent away, and that does not ask again for so long, has ended
+DEATHS_MAX = 3  # alone in hand so often in a row, and an update is given up
+ALONE_S = 1.0  # so long an update stays alone after the first death; four times as long after each further one
+RUNS_MAX = 8  # pollers of one consumer that are known apart; what is more has nothing in hand
+ALONE_REASON = "the poller died {} times in a row with nothing but this update in hand"
+# The first sign of work rather than of its end: many bots set it when they begin with an update.
+_NO_EVIDENCE = frozenset({"setMessageReaction"})
+# Nobody answers these as a rule. They do not keep what people write from being cleared.
+_SELDOM_ANSWERED = frozenset(
+    {
+        "edited_message", "channel_post", "edited_channel_post", "business_connection", "edited_business_message",
+        "deleted_business_messages", "message_reaction", "message_reaction_count", "chosen_inline_result", "poll",
+        "poll_answer", "my_chat_member", "chat_member", "chat_boost", "removed_chat_boost", "managed_bot", "subscription",
+    }
+)  # fmt: skip
+
+
+class PollerRun:
+    """One life of a poller, as far as its offsets tell it from others."""
+
+    __slots__ = (
+        "answered_at", "asked", "first", "high", "is_closed", "is_long", "items", "last", "parked", "replaced_at",
+        "seen_at",
+    )  # fmt: skip
+
+    def __init__(self, now: float) -> None:
+        self.asked: int | None = None  # the number that its offset confirmed last; None: it gave none
+        self.first: int | None = None  # that it was given, before it gave an offset
+        self.last: int | None = None  # the last of the last answer; a bot that counts by it may go back
+        self.high: int | None = None  # the highest that it was given
+        self.seen_at = self.answered_at = now  # its last sign of life, and when it was last answered
+        self.replaced_at: float | None = None  # another one took its place
+        self.parked = 0  # its polls that wait here
+        self.is_closed = False  # its connection was, while it waited
+        self.is_long = False  # it has polled with a timeout
+        self.items: dict[int, PolledUpdate] = {}  # confirmed by it, in the order in which that was
+
+    def may_say(self, number: int) -> bool:
+        """Whether an offset that confirms this can be its next one: a repeat, or something that it was given."""
+        if number in (self.asked, self.last):
+            return True
+        low = self.first if self.asked is None else self.asked
+        return low is not None and self.high is not None and low <= number <= self.high
+
+
+class PolledUpdate:
+    """An update that a poller was given and that is not over. `handed_at` is None until an offset confirms it."""
+
+    __slots__ = (
+        "arrival_id", "calls", "handed_at", "is_answered", "is_seldom_answered", "kind", "lane", "message_id", "names",
+        "number", "thread", "user_id", "username",
+    )  # fmt: skip
+
+    def __init__(self, arrival: Arrival) -> None:
+        self.number = arrival.number
+        self.arrival_id = arrival.id
+        self.kind = arrival.type
+        self.lane = arrival.lane
+        self.user_id = arrival.user_id
+        self.message_id = arrival.message_id
+        self.is_seldom_answered = arrival.type in _SELDOM_ANSWERED
+        self.handed_at: float | None = None
+        self.is_answered = False
+        self.calls = 0  # to its chat since it was given, that name no update
+        told = _naming_in(arrival)
+        message = told if told.message is None else told.message
+        self.thread = message.message_thread_id
+        self.username = None if told.sender is None or told.sender.username is None else told.sender.username.lower()
+        self.names = tuple(one for one in (told.id, told.inline_message_id) if isinstance(one, str))
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True):
+    """A poller ended with these in hand: numbers that are handed again, and the one that is given up if any."""
+
+    again: tuple[int, ...]
+    dead: PolledUpdate | None
+    deaths: int
+
+
+class PollerHand:
+    """What the pollers of one consumer were given, have confirmed, and have not been seen to deal with."""
+
+    def __init__(self, consumer_id: int, progress: ConsumerProgress, *, window_s: float) -> None:
+        self.consumer_id = consumer_id
+        self.window_s = window_s
+        self.cover = progress  # what no poll is given: over, or in the hand of a poller that lives
+        self.known_to = progress.watermark  # nothing up to here is unknown: it is over, or somebody was given it
+        self.over: list[int] = []  # dealt with, and not stored yet
+        self.tries: dict[int, int] = {}  # how often those were handed that are handed again
+        self._progress = progress
+        self._runs: list[PollerRun] = []
+        self._given: dict[int, PolledUpdate] = {}  # not confirmed yet
+        self._skipped: list[int] = []  # between those: of types that the consumer does not want
+        self._lanes: dict[Chat, dict[int, PolledUpdate]] = {}
+        self._names: dict[str, PolledUpdate] = {}
+        self._again: set[int] = set()  # to be handed again, and not given to anybody yet
+        self._deaths = 0
+        self._alone: dict[int, int] = {}  # at how many deaths in a row it was alone in hand
+        self._is_careful = False
+        self._first: int | None = None  # which goes alone
+        self._first_until = 0.0
+
+    # ---- what is in hand ----
+
+    def handed(self) -> list[int]:
+        """The numbers that pollers have confirmed and not been seen to deal with."""
+        return [number for run in self._runs for number in run.items]
+
+    def is_handed(self, number: int) -> bool:
+        return any(number in run.items for run in self._runs)
+
+    def is_idle(self) -> bool:
+        return not (self._given or self._again or self.over or any(run.items for run in self._runs))
+
+    def follow(self, progress: ConsumerProgress) -> None:
+        """What is over by the store: settled here, by another node, or by hand."""
+        now_over = advanced(self._progress, [(1, progress.watermark), *progress.spans])
+        if now_over == self._progress:
+            return  # what was read a moment ago may be older than what was stored since
+        self._progress = now_over
+        self.cover = advanced(self.cover, [(1, now_over.watermark), *now_over.spans])
+        self.known_to = max(self.known_to, now_over.watermark)
+        for held in (self._given, *(run.items for run in self._runs)):
+            for number in [number for number in held if now_over.is_over(number)]:
+                self._forget(held.pop(number))
+        for number in [number for number in self.tries if now_over.is_over(number)]:
+            del self.tries[number]
+        self._again = {number for number in self._again if not now_over.is_over(number)}
+
+    def put_off(self, at: float) -> None:
+        """Another node was polled at that time: what was handed before may have been handed again since."""
+        for run in self._runs:
+            for update in run.items.values():
+                if update.handed_at is not None and update.handed_at < at:
+                    update.handed_at = at
+
+    # ---- polls ----
+
+    def come(self, number: int | None, now: float, *, is_short: bool) -> tuple[PollerRun, bool]:
+        """Whose poll this is that confirms up to a number, and whether that poller has just started. None: it said nothing
+        that confirms anything."""
+        run = self._whose(number)
+        is_new = run is None
+        if run is None:
+            run = PollerRun(now)
+            self._runs.append(run)
+            self._runs.sort(key=lambda one: (bool(one.items), one.parked, one.seen_at))
+            idle = [one for one in self._runs if not one.items and not one.parked and one is not run]
+            for one in idle[: max(0, len(self._runs) - RUNS_MAX)]:
+                self._runs.remove(one)
+        run.seen_at = now
+        run.is_closed, run.replaced_at = False, None
+        is_farewell = is_short and run.is_long
+        run.is_long = run.is_long or not is_short
+        if number is not None:
+            self._confirm(run, number, now)
+        run.asked = number
+        # It has gone on asking. And a program that asks once more without waiting, after long polls, says goodbye:
+        # libraries do so when they end in good order, with their last offset.
+        self._expire(run, now if is_farewell else now - self.window_s)
+        return run, is_new
+
+    def _whose(self, number: int | None) -> PollerRun | None:
+        newest = sorted(self._runs, key=lambda run: run.seen_at, reverse=True)
+        if number is not None:
+            found = next((run for run in newest if run.may_say(number)), None)
+            if found is not None:
+                return found
+            if number > self._progress.watermark:
+                # Above all that anybody was given here: other nodes are polled too, or somebody skips what he does not want.
+                is_above = number > max((run.high or 0 for run in newest), default=0)
+                return next((run for run in newest if is_above and not run.is_closed), None)
+        # It confirms nothing that is open, as the first poll of any program.
+        return next((run for run in newest if run.asked is None and run.high is None), None)
+
+    def _confirm(self, run: PollerRun, number: int, now: float) -> None:
+        for update in [one for one in self._given.values() if one.number <= number]:
+            del self._given[update.number]
+            update.handed_at = now
+            run.items[update.number] = update
+            if update.is_answered:
+                self._end(update)
+        self.over += [one for one in self._skipped if one <= number]
+        self._skipped = [one for one in self._skipped if one > number]
+        if number <= self.cover.watermark:
+            return
+        spans, first = [], self.cover.watermark + 1
+        for kept in sorted(one for one in self._again if one <= number):
+            spans.append((first, kept - 1))
+            first = kept + 1
+        self.cover = advanced(self.cover, [*spans, (first, number)])
+
+    def _expire(self, run: PollerRun, before: float) -> None:
+        """What a poller has had in hand since then counts as dealt with."""
+        for update in list(run.items.values()):
+            if update.handed_at is not None and update.handed_at <= before:
+                self._end(update)
+
+    def learn(self, arrivals: Iterable[Arrival], skipped: Iterable[int], up_to: int) -> None:
+        """What somebody was given before we knew: by another node, or before Peik was started anew."""
+        for arrival in arrivals:
+            self._add(arrival)
+        self._skipped += skipped
+        self.known_to = max(self.known_to, up_to)
+
+    def give(self, run: PollerRun, arrivals: Sequence[Arrival], skipped: Iterable[int], now: float) -> list[Arrival]:
+        """These go to a poller now, without some between them. Those that are handed again."""
+        again = [arrival for arrival in arrivals if arrival.number in self._again]
+        self._again.difference_update(arrival.number for arrival in again)
+        self.learn(arrivals, skipped, arrivals[-1].number)
+        run.first = arrivals[0].number if run.first is None else run.first
+        run.last = arrivals[-1].number
+        run.high = max(run.high or 0, run.last)
+        run.answered_at = now
+        if self._is_careful:
+            self._first = arrivals[0].number
+            self._first_until = now + min(self.window_s, ALONE_S * 4 ** (self._deaths - 1))
+        return again
+
+    def _add(self, arrival: Arrival) -> None:
+        if arrival.number in self._given:
+            return
+        update = self._given[arrival.number] = PolledUpdate(arrival)
+        self._lanes.setdefault(update.lane, {})[update.number] = update
+        for name in update.names:
+            self._names[name] = update
+
+    def at_once(self, now: float) -> int | None:
+        """How many a poll may be given now. None: as many as it asks for. After a death one goes alone, and the next when
+        that one was survived: else nobody would know which of many it is that kills a bot."""
+        if not self._is_careful:
+            return None
+        if self._first is None or self._first in self._given:
+            return 1
+        if now < self._first_until and self.is_handed(self._first):
+            return 0
+        self._is_careful = False
+        return None
+
+    def again_at(self) -> float | None:
+        """When a poll that waits has to look again, though nothing has come."""
+        found = [run.replaced_at + REPLACED_S for run in self._runs if run.replaced_at is not None and run.items]
+        if self._is_careful and self._first is not None and self._first not in self._given:
+            found.append(self._first_until)
+        return min(found, default=None)
+
+    def close(self, run: PollerRun, now: float) -> None:
+        """Its connection was closed while it waited: until now it was there."""
+        if not run.is_closed:
+            run.seen_at, run.is_closed = now, True
+            self._expire(run, now - self.window_s)
+
+    # ---- deaths ----
+
+    def ended(self, run: PollerRun, now: float, *, is_new: bool) -> Ended | None:
+        """Take from pollers that have ended what they had in hand without evidence: the one that asks now is handed it."""
+        left: list[PolledUpdate] = []
+        for other in self._runs:
+            if other is run or not other.items or not self._is_over(other, now, is_new=is_new):
+                continue
+            self._expire(other, other.seen_at - self.window_s)
+            left += other.items.values()
+            other.items = {}
+        if not left:
+            return None
+        if is_new and run.asked is not None:  # what its first offset confirms it has
+            for update in left:
+                if update.number <= run.asked:
+                    update.handed_at = now
+                    run.items[update.number] = update
+            left = [update for update in left if update.number > run.asked]
+        if not left:
+            return None
+        dead = self._killer(left)
+        if dead is not None:
+            run.items[dead.number] = dead
+            self._end(dead, is_stored=True)
+            left.remove(dead)
+        self._hand_again(left)
+        return Ended(again=tuple(sorted(one.number for one in left)), dead=dead, deaths=self._deaths)
+
+    def _is_over(self, run: PollerRun, now: float, *, is_new: bool) -> bool:
+        if run.is_closed:
+            return True
+        if run.parked:
+            return False
+        if run.replaced_at is not None:
+            return now >= run.replaced_at + REPLACED_S
+        # Between two polls: one that starts meanwhile is as a rule the same program once more.
+        return is_new or now >= max(run.seen_at, run.answered_at) + max(self.window_s, REPLACED_S)
+
+    def _killer(self, left: Sequence[PolledUpdate]) -> PolledUpdate | None:
+        self._deaths += 1
+        if len(left) != 1:
+            self._alone.clear()
+            return None
+        number = left[0].number
+        self._alone = {number: self._alone.get(number, 0) + 1}
+        return left[0] if self._alone[number] >= DEATHS_MAX else None
+
+    def _hand_again(self, left: Sequence[PolledUpdate]) -> None:
+        for update in left:
+            self._forget(update)
+            self._again.add(update.number)
+            self.tries[update.number] = self.tries.get(update.number, 0) + 1
+        held = [number for run in self._runs for number in run.items]
+        self.cover = advanced(self._progress, spans_of([*held, *self.over]))
+        # Numbers that nobody sees lie between them; and what was given to nobody is above.
+        self._is_careful, self._first = bool(self._again), None
+
+    # ---- evidence ----
+
+    def answered(self, method: str, params: bytes) -> bool:
+        """A call of the bot: which updates it deals with. Whether something is over by it."""
+        if method in _NO_EVIDENCE or not self._lanes:
+            return False
+        try:
+            said = _decode_call(params)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return False
+        before = len(self.over)
+        for update in self._dealt_with(said):
+            update.is_answered = True
+            if update.handed_at is not None:
+                self._end(update)
+        return len(self.over) > before
+
+    def _dealt_with(self, said: "_Call") -> list[PolledUpdate]:
+        if said.query is not None:
+            named = self._names.get(said.query)
+            return [] if named is None else [named]
+        reply = _reply_in(said)
+        chat = _whole(said.chat_id)
+        chat = reply[0] if reply is not None and reply[0] in self._lanes else chat
+        held = None if chat is None else self._lanes.get(chat)
+        if not held:
+            return []
+        target = reply[1] if reply is not None else _whole(said.message_id)
+        if target is not None:
+            named_here = [update for update in held.values() if update.message_id == target]
+            # What is not here is a message of the bot's own: its edit may belong to any update, or to none.
+            if named_here or (reply is None and len(held) > 1):
+                return named_here
+        who = _whole(said.user_id)
+        if who is not None:
+            return [update for update in held.values() if update.user_id == who]
+        return _counted(self._meant(said, held.values()))
+
+    def _meant(self, said: "_Call", held: Iterable[PolledUpdate]) -> list[PolledUpdate]:
+        """Which updates of a chat a call may answer that names none of them."""
+        waiting = [one for one in held if not one.is_answered]
+        found = [one for one in waiting if not one.is_seldom_answered] or waiting
+        thread = _whole(said.message_thread_id)
+        if thread is not None:
+            found = [one for one in found if one.thread == thread]
+        return [one for one in found if said.mentions(one)] or found
+
+    def _end(self, update: PolledUpdate, *, is_stored: bool = False) -> None:
+        """It is dealt with. Stored soon, with others."""
+        for run in self._runs:
+            run.items.pop(update.number, None)
+        self._forget(update)
+        self._alone.pop(update.number, None)
+        self.tries.pop(update.number, None)
+        self.cover = advanced(self.cover, [(update.number, update.number)])
+        if not is_stored:
+            self.over.append(update.number)
+        if update.number == self._first and not is_stored:
+            self._is_careful = False
+        if not self._again and not self.tries:
+            self._deaths = 0
+
+    def _forget(self, update: PolledUpdate) -> None:
+        lane = self._lanes.get(update.lane)
+        if lane is not None and lane.pop(update.number, None) is not None and not lane:
+            del self._lanes[update.lane]
+        for name in update.names:
+            if self._names.get(name) is update:
+                del self._names[name]
+
+
+def _counted(found: list[PolledUpdate]) -> list[PolledUpdate]:
+    """Several of one chat may be in hand, and handled at the same time or one after the other: which of them a call deals with
+    cannot be known, only that all are when there were as many calls."""
+    for one in found:
+        one.calls += 1
+    return found if max((one.calls for one in found), default=0) >= len(found) else []
+
+
+class _Person(msgspec.Struct):
+    id: int | None = None
+    username: str | None = None
+
+
+class _NamingMessage(msgspec.Struct):
+    message_thread_id: int | None = None
+
+
+class _Naming(msgspec.Struct, rename={"sender": "from"}):
+    """What of an update a call can name it by, beside its chat and message."""
+
+    id: str | int | None = None
+    inline_message_id: str | None = None
+    message_thread_id: int | None = None
+    message: _NamingMessage | None = None
+    sender: _Person | None = None
+
+
+class _Entity(msgspec.Struct):
+    user: _Person | None = None
+
+
+class _Call(_Said):
+    """A call as evidence."""
+
+    inline_query_id: str | None = None
+    shipping_query_id: str | None = None
+    pre_checkout_query_id: str | None = None
+    guest_query_id: str | None = None
+    chat_join_request_query_id: str | None = None
+    inline_message_id: str | None = None
+    message_id: Any = None  # {"letter": …} too
+    message_thread_id: int | str | None = None
+    user_id: int | str | None = None
+    text: str = ""
+    caption: str = ""
+    entities: list[_Entity] | str = ""
+    caption_entities: list[_Entity] | str = ""
+
+    @property
+    def query(self) -> str | None:
+        """The query, or the message of an inline query, that is answered."""
+        return (
+            self.callback_query_id
+            or self.inline_query_id
+            or self.shipping_query_id
+            or self.pre_checkout_query_id
+            or self.guest_query_id
+            or self.chat_join_request_query_id
+            or self.inline_message_id
+        )
+
+    def mentions(self, update: PolledUpdate) -> bool:
+        words = f"{self.text}{self.caption}"
+        if update.username is not None and f"@{update.username}" in words.lower():
+            return True
+        if update.user_id is None:
+            return False
+        if f"tg://user?id={update.user_id}" in words:
+            return True
+        named = [one for some in (self.entities, self.caption_entities) for one in _entities_in(some)]
+        return any(one.user is not None and one.user.id == update.user_id for one in named)
+
+
+_decode_naming = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+_decode_body = msgspec.json.Decoder(_Naming).decode
+_decode_call = msgspec.json.Decoder(_Call).decode
+_decode_entities = msgspec.json.Decoder(list[_Entity]).decode
+
+
+def _naming_in(arrival: Arrival) -> _Naming:
+    try:
+        return _decode_body(_decode_naming(arrival.payload)[arrival.type])
+    except (msgspec.DecodeError, UnicodeDecodeError, KeyError, RecursionError):
+        return _Naming()
+
+
+def _entities_in(said: list[_Entity] | str) -> list[_Entity]:
+    try:
+        return _decode_entities(said) if isinstance(said, str) and said else said if isinstance(said, list) else []
+    except (msgspec.DecodeError, RecursionError):
+        return []

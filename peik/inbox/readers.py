@@ -6,19 +6,21 @@ import asyncio
 import contextlib
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 
 import msgspec
 
 from peik.clock import Clock
-from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, WIRE_ID_MAX, Arrival, is_wanted, number_near
-from peik.core.events import Arrived, Event, Events, OutageSettled
+from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, WIRE_ID_MAX, Arrival, is_wanted, number_near, spans_of
+from peik.core.events import ArrivalSettled, Arrived, Event, Events, HandedAgain, OutageSettled, StoreFailed
+from peik.core.letter import State
 from peik.errors import Conflict, StoreUnavailable
 from peik.inbox.delivery import AsTold
+from peik.inbox.handed import DEATHS_MAX, Ended, PollerHand, PollerRun
 from peik.inbox.outages import OutagePort
-from peik.inbox.store import ArrivalFilter, Consumer, ConsumerKind, InboxStore
+from peik.inbox.store import ArrivalFilter, Burial, Consumer, ConsumerKind, Deferral, InboxStore
 from peik.wakeup import Wakeup
 
 # Readers that wait for arrivals: who sits where, who rings for them, and who has to go. It never reads the store.
@@ -132,6 +134,13 @@ KEPT_MAX = 1000  # a larger negative offset counts numbers, and not what this co
 # A sync each time, day and night. As often as sources note themselves, and oftener than a message may wait.
 TOUCH_S = 40.0
 TYPES_MAX = 100
+# Evidence that an update was dealt with comes with calls of the bot, which are commits of their own: one settlement for all of
+# a moment. Who is killed within it hands some again that were answered.
+SETTLE_S = 0.2
+SETTLE_RETRY_S = 2.0
+UNKNOWN_MAX = 10_000  # an offset that is further ahead of all that is known skips what is older, as at Telegram
+
+HangsUp = Callable[[], Awaitable[None]]
 
 
 class Runners(Protocol):
@@ -170,8 +179,15 @@ class Readers:
         outages: OutagePort,
         missed_after_s: float,
         consumers_max: int,
+        events: Events,
+        redelivery_s: Callable[[int], float],
     ) -> None:
+        """`redelivery_s`: of a bot, for how long what its pollers confirmed may be handed again; 0: never."""
         self._store = store
+        self._events = events
+        self._redelivery_s = redelivery_s
+        self._hands: dict[tuple[int, str], PollerHand] = {}
+        self._settle_bell: Wakeup | None = None
         self._consumers_max = consumers_max
         self._clock = clock
         self._waiting = waiting
@@ -195,27 +211,203 @@ class Readers:
         limit: int,
         timeout_s: float,
         allowed: Sequence[str] | None,
+        hangs_up: HangsUp | None = None,
     ) -> list[Arrival]:
-        """getUpdates. Raises Conflict where Telegram does: a webhook is set, or a newer poll took this one's place."""
-        consumer = await self.reader(bot_id, name, ConsumerKind.POLL, allowed)
-        limit = min(max(limit, 1), POLL_PAGE)
+        """getUpdates. Raises Conflict where Telegram does: a webhook is set, or a newer poll took this one's place.
+        `hangs_up` returns when the client has closed its connection."""
+        consumer = await self._reader(bot_id, name, ConsumerKind.POLL, allowed)
         deadline = self._clock.mono() + min(max(timeout_s, 0.0), POLL_S_MAX)
+        poll = Poll(
+            hand=self._hand_of(consumer),
+            run=PollerRun(self._clock.mono()),
+            limit=min(max(limit, 1), POLL_PAGE),
+            deadline=deadline,
+        )
         with self._waiting.seat(bot_id, consumer.id) as seat:
-            consumer = await self._moved(consumer, offset)
-            while True:
-                found, consumer = await self.front(consumer, limit=limit)
-                if found or self._clock.mono() >= deadline or self._waiting.is_ended():
-                    break
-                # Only now: at Telegram, too, a poll that finds something sends nobody away.
-                self._waiting.hold(seat, _other_poll())
-                await self.tell_seen(until=deadline)
-                await seat.wait(deadline)
-                if self._waiting.is_ended():  # ten thousand that look once more would keep Peik from ending
-                    break
-                consumer = await self.again(consumer)
+            consumer = await self._asked(poll, consumer, offset, is_short=timeout_s <= 0)
+            if self._is_back(consumer):
+                await self._settle_hands()  # what was dealt with before it went has not waited for it
+            self._note_back(consumer)
+            await self.tell_seen()
+            watching = None if hangs_up is None else asyncio.ensure_future(self._watched(poll, seat, hangs_up()))
+            poll.run.parked += 1
+            try:
+                found = await self._parked(poll, consumer, seat)
+            except Conflict:
+                if poll.run.parked == 1:
+                    poll.run.replaced_at = self._clock.mono()
+                raise
+            except asyncio.CancelledError:
+                self._left(poll)
+                raise
+            finally:
+                poll.run.parked -= 1
+                if watching is not None:
+                    watching.cancel()
         self.saw(consumer.id)
         await self.tell_seen()  # the next poll may come to another node, which knows only what is stored
         return found
+
+    async def _parked(self, poll: "Poll", consumer: Consumer, seat: Seat) -> list[Arrival]:
+        while True:
+            found, consumer = await self._front(poll, consumer)
+            if found or self._clock.mono() >= poll.deadline or self._waiting.is_ended() or poll.run.is_closed:
+                return found
+            # Only now: at Telegram, too, a poll that finds something sends nobody away.
+            self._waiting.hold(seat, _other_poll())
+            await self.tell_seen(until=poll.deadline)
+            again_at = None if poll.hand is None else poll.hand.again_at()
+            await seat.wait(poll.deadline if again_at is None else min(poll.deadline, again_at))
+            if self._waiting.is_ended():  # ten thousand that look once more would keep Peik from ending
+                return []
+            consumer = await self.again(consumer)
+            if poll.hand is not None:
+                poll.hand.follow(consumer.progress)
+                consumer = await self._taken_over(poll, consumer)
+
+    async def _watched(self, poll: "Poll", seat: Seat, hangs_up: Awaitable[None]) -> None:
+        """A poll whose client has gone ends: what comes is for whoever asks next."""
+        await hangs_up
+        self._left(poll)
+        seat.ring()
+
+    def _left(self, poll: "Poll") -> None:
+        if poll.hand is not None and poll.run.parked == 1:
+            poll.hand.close(poll.run, self._clock.mono())
+            self._ring_settling(poll.hand)
+        elif poll.hand is None:
+            poll.run.is_closed = True
+
+    async def _asked(self, poll: "Poll", consumer: Consumer, offset: int | None, *, is_short: bool) -> Consumer:
+        """The consumer after the poll has said by its offset how far it is."""
+        hand = poll.hand
+        if hand is None:
+            return await self._moved(consumer, offset)
+        if offset is not None and offset < 0:
+            consumer = await self._keep_last(consumer, -offset)
+        seen_elsewhere_at = self._seen_elsewhere_at(consumer)
+        if seen_elsewhere_at is not None:
+            hand.put_off(seen_elsewhere_at)
+        hand.follow(consumer.progress)
+        number = await self._said(hand, consumer, offset)
+        if number is not None and number > hand.known_to:
+            consumer = await self._looked_up(hand, consumer, number)
+        now = self._clock.mono()
+        poll.run, is_new = hand.come(number, now, is_short=is_short)
+        if is_new:
+            self._told_at = min(self._told_at, now - TOUCH_S)  # other nodes hear that it has begun
+        consumer = await self._taken_over(poll, consumer, is_new=is_new)
+        self._ring_settling(hand)
+        return consumer
+
+    async def _said(self, hand: PollerHand, consumer: Consumer, offset: int | None) -> int | None:
+        """The number that an offset confirms. None: it is no offset of ours, as that of a program that has just started."""
+        if not offset or not 0 < offset <= WIRE_ID_MAX + 1:
+            return None
+        number = number_near(offset, near=consumer.progress.watermark) - 1
+        if number <= hand.known_to:
+            return number
+        newest = await self._newest(consumer)
+        return None if number > newest + OFFSET_AHEAD_MAX else min(number, newest)
+
+    async def _looked_up(self, hand: PollerHand, consumer: Consumer, number: int) -> Consumer:
+        """What an offset confirms that nobody here was seen to be given: before Peik was started anew, or by another node."""
+        while hand.known_to < number:
+            page = await self._store.arrivals_after(
+                consumer.id, hand.known_to, limit=POLL_PAGE, bytes_max=POLL_BYTES_MAX
+            )
+            here = [arrival for arrival in page if arrival.number <= number]
+            wanted = [arrival for arrival in here if wants(consumer, arrival)]
+            up_to = number if len(here) < POLL_PAGE else here[-1].number
+            hand.learn(wanted, [arrival.number for arrival in here if arrival not in wanted], up_to)
+            if number - hand.known_to > UNKNOWN_MAX:
+                consumer = await self.settled(consumer, number - UNKNOWN_MAX)
+                hand.follow(consumer.progress)
+        return consumer
+
+    async def _taken_over(self, poll: "Poll", consumer: Consumer, *, is_new: bool = False) -> Consumer:
+        """The consumer after what pollers that have ended had in hand is this one's."""
+        assert poll.hand is not None
+        ended = poll.hand.ended(poll.run, self._clock.mono(), is_new=is_new)
+        if ended is None:
+            return consumer
+        if ended.dead is not None:
+            consumer = await self._buried(poll.hand, consumer, ended)
+        if ended.again:
+            told = HandedAgain(
+                bot_id=consumer.bot_id, consumer=consumer.name, count=len(ended.again), first_number=ended.again[0],
+                deaths=ended.deaths,
+            )  # fmt: skip
+            self._events.tell(told)
+        return consumer
+
+    async def _buried(self, hand: PollerHand, consumer: Consumer, ended: Ended) -> Consumer:
+        dead, at_ms = ended.dead, self._clock.wall_ms()
+        assert dead is not None
+        reason = f"its poller died {DEATHS_MAX} times in a row with only this update in hand"
+        entry = _entry(at_ms, "poller died", reason)
+        burial = Burial(number=dead.number, tries=DEATHS_MAX, reason=reason, entry=entry)
+        progress = await self._store.settle_arrivals(consumer.id, dead=[burial], at_ms=at_ms)
+        hand.follow(progress)
+        told = ArrivalSettled(
+            bot_id=consumer.bot_id, consumer=consumer.name, arrival_id=dead.arrival_id, number=dead.number,
+            kind=dead.kind, state=State.FAILED, tries=DEATHS_MAX, reason=reason,
+        )  # fmt: skip
+        self._events.tell(told)
+        return msgspec.structs.replace(consumer, progress=progress)
+
+    # ---- what pollers have in hand ----
+
+    def _hand_of(self, consumer: Consumer) -> PollerHand | None:
+        key, window_s = (consumer.bot_id, consumer.name), self._redelivery_s(consumer.bot_id)
+        hand = self._hands.get(key)
+        if window_s <= 0 and (hand is None or hand.is_idle()):
+            self._hands.pop(key, None)
+            return None
+        if hand is None or hand.consumer_id != consumer.id:
+            hand = self._hands[key] = PollerHand(consumer.id, consumer.progress, window_s=window_s)
+        hand.window_s = window_s
+        return hand
+
+    def hand(self, bot_id: int, name: str) -> PollerHand | None:
+        return self._hands.get((bot_id, name))
+
+    def answered(self, bot_id: int, name: str, method: str, params: bytes) -> None:
+        """The bot that reads as this consumer has called a method: what that is evidence for is dealt with."""
+        hand = self._hands.get((bot_id, name))
+        if hand is not None and hand.answered(method, params):
+            self._ring_settling(hand)
+            self._waiting.ring(bot_id)  # what goes one by one may go on
+
+    def _ring_settling(self, hand: PollerHand) -> None:
+        if hand.over and self._settle_bell is not None:
+            self._settle_bell.ring()
+
+    async def settle(self) -> None:
+        """Store what is dealt with, soon after it is known. Runs until it is cancelled."""
+        self._settle_bell = bell = Wakeup()
+        while True:
+            await bell.wait()
+            await asyncio.sleep(SETTLE_S)
+            try:
+                await self._settle_hands()
+            except StoreUnavailable as error:
+                self._events.tell(StoreFailed(what="what pollers have dealt with", why=error.detail))
+                await asyncio.sleep(SETTLE_RETRY_S)
+                bell.ring()
+
+    async def _settle_hands(self) -> None:
+        for hand in [one for one in self._hands.values() if one.over]:
+            done, at_ms = list(hand.over), self._clock.wall_ms()
+            progress = await self._store.settle_arrivals(hand.consumer_id, over=spans_of(done), at_ms=at_ms)
+            del hand.over[: len(done)]
+            hand.follow(progress)
+
+    async def close(self) -> None:
+        """What is dealt with is stored, and when consumers were here."""
+        with contextlib.suppress(StoreUnavailable):  # then it is handed again
+            await self._settle_hands()
+        await self.tell_seen(is_last=True)
 
     async def _moved(self, consumer: Consumer, offset: int | None) -> Consumer:
         """The consumer after it said how far it is. Nothing is deleted by it, and progress never goes back."""
@@ -230,15 +422,13 @@ class Readers:
     async def acknowledge(self, consumer: Consumer, up_to: int) -> Consumer:
         """Everything up to a number is over, durably. A number that is not ours to give confirms nothing; one just above
         the newest confirms what there is. Telegram would throw the next ones away: prefer twice to never."""
-        state = await self._store.inbox(consumer.bot_id)
-        newest = 0 if state is None else state.last_number
+        newest = await self._newest(consumer)
         if up_to > newest + OFFSET_AHEAD_MAX:
             return consumer
         return await self.settled(consumer, min(up_to, newest))
 
     async def _keep_last(self, consumer: Consumer, count: int) -> Consumer:
-        state = await self._store.inbox(consumer.bot_id)
-        newest = 0 if state is None else state.last_number
+        newest = await self._newest(consumer)
         if count > KEPT_MAX:
             return await self.settled(consumer, newest - count)
         wanted = ArrivalFilter(
@@ -260,20 +450,62 @@ class Readers:
         )
         return msgspec.structs.replace(consumer, progress=progress)
 
-    async def front(self, consumer: Consumer, *, limit: int) -> tuple[list[Arrival], Consumer]:
+    async def _newest(self, consumer: Consumer) -> int:
+        state = await self._store.inbox(consumer.bot_id)
+        return 0 if state is None else state.last_number
+
+    async def _front(self, poll: "Poll", consumer: Consumer) -> tuple[list[Arrival], Consumer]:
         """What it has not acknowledged yet, from the oldest, and the consumer as it stands then. What it does not want
         is over as soon as nothing stands before it, so that the same is not skipped at every poll."""
-        if self.is_held(consumer):
+        hand, limit = poll.hand, poll.limit
+        at_once = None if hand is None else hand.at_once(self._clock.mono())
+        if self.is_held(consumer) or at_once == 0:
             return [], consumer
+        limit = limit if at_once is None else at_once
+        after = consumer.progress.watermark if hand is None else hand.cover.watermark
         while True:
-            page = await self._store.arrivals_after(
-                consumer.id, consumer.progress.watermark, limit=limit, bytes_max=POLL_BYTES_MAX
-            )
-            found = [arrival for arrival in page if wants(consumer, arrival)]
-            if page and (not found or found[0] is not page[0]):
-                consumer = await self.settled(consumer, found[0].number - 1 if found else page[-1].number)
+            # Between what is to be handed again there may be much that is not.
+            most = limit if hand is None or not hand.cover.spans else POLL_PAGE
+            page = await self._store.arrivals_after(consumer.id, after, limit=most, bytes_max=POLL_BYTES_MAX)
+            here = page if hand is None else [one for one in page if not hand.cover.is_over(one.number)]
+            found = [arrival for arrival in here if wants(consumer, arrival)][:limit]
+            if here and (not found or found[0] is not here[0]):
+                consumer = await self._skipped(hand, consumer, here, found)
+            if found:
+                await self._given(poll, consumer, here, found)
             if found or not page:
                 return found, consumer
+            after = page[-1].number
+
+    async def _skipped(
+        self, hand: PollerHand | None, consumer: Consumer, page: Sequence[Arrival], found: Sequence[Arrival]
+    ) -> Consumer:
+        up_to = found[0].number - 1 if found else page[-1].number
+        if hand is None:
+            return await self.settled(consumer, up_to)
+        skipped = spans_of([arrival.number for arrival in page if arrival.number <= up_to])
+        progress = await self._store.settle_arrivals(consumer.id, over=skipped, at_ms=self._clock.wall_ms())
+        hand.follow(progress)
+        return msgspec.structs.replace(consumer, progress=progress)
+
+    async def _given(self, poll: "Poll", consumer: Consumer, page: Sequence[Arrival], found: Sequence[Arrival]) -> None:
+        """Note what goes to a poller; of what is handed again, also for people, before it goes."""
+        hand = poll.hand
+        if hand is None:
+            return
+        given = {arrival.number for arrival in found}
+        between = [one.number for one in page if found[0].number < one.number < found[-1].number]
+        skipped = [number for number in between if number not in given]
+        again = hand.give(poll.run, found, skipped, self._clock.mono())
+        if again:
+            at_ms = self._clock.wall_ms()
+            entry = _entry(at_ms, "handed again", "its poller ended, and nothing showed that it was dealt with")
+            stories = [
+                Deferral(number=one.number, tries=hand.tries.get(one.number, 1), due_at_ms=at_ms, entry=entry)
+                for one in again
+            ]
+            with contextlib.suppress(StoreUnavailable):  # nobody goes without an update for this
+                await self._store.settle_arrivals(consumer.id, deferred=stories, at_ms=at_ms)
 
     def is_held(self, consumer: Consumer) -> bool:
         """Whether an outage of the bot is being settled: what waited through it is nobody's until then."""
@@ -283,6 +515,12 @@ class Readers:
 
     async def reader(self, bot_id: int, name: str, kind: ConsumerKind, allowed: Sequence[str] | None) -> Consumer:
         """The consumer, made at its first use, as one that reads for itself. Raises Conflict if it is handed arrivals."""
+        consumer = await self._reader(bot_id, name, kind, allowed)
+        self._note_back(consumer)
+        await self.tell_seen()
+        return consumer
+
+    async def _reader(self, bot_id: int, name: str, kind: ConsumerKind, allowed: Sequence[str] | None) -> Consumer:
         at_ms = self._clock.wall_ms()
         consumer = await self._store.ensure_consumer(bot_id, name, at_ms=at_ms, most=self._consumers_max)
         await self._check_free(consumer)
@@ -290,8 +528,6 @@ class Readers:
             async with self.changing:
                 consumer = _as_reader(await self.again(consumer), kind, allowed)
                 await self._store.save_consumer(consumer)
-        self._note_back(consumer)
-        await self.tell_seen()
         return consumer
 
     async def _check_free(self, consumer: Consumer) -> None:
@@ -315,17 +551,33 @@ class Readers:
         return consumer
 
     def _note_back(self, consumer: Consumer) -> None:
+        seen, is_back = self._seen_before(consumer), self._is_back(consumer)
+        self.saw(consumer.id)
+        if is_back and seen is not None:
+            self._outages.expect(consumer.bot_id, "consumer", seen)
+            self._outages.over(consumer.bot_id, "consumer")
+
+    def _is_back(self, consumer: Consumer) -> bool:
+        """Whether it was away for so long that what waited meanwhile counts as missed."""
+        seen = self._seen_before(consumer)
+        if consumer.name != DEFAULT_CONSUMER or seen is None or self._waiting.is_held(consumer.id):
+            return False
+        return self._clock.wall_ms() - seen > self._missed_after_ms
+
+    def _seen_before(self, consumer: Consumer) -> int | None:
         # The later one: its polls may go to another node for a while.
         seen = max((at for at in (self._seen.get(consumer.id), consumer.seen_at_ms) if at is not None), default=None)
         seen_here = self._seen_here.get(consumer.id)
         if seen is not None and seen_here is not None:  # whatever the clock was set to meanwhile
             seen = max(seen, self._clock.wall_ms() - int((self._clock.steady() - seen_here) * 1000))
-        self.saw(consumer.id)
-        if consumer.name != DEFAULT_CONSUMER or seen is None or self._waiting.is_held(consumer.id):
-            return
-        if self._clock.wall_ms() - seen > self._missed_after_ms:
-            self._outages.expect(consumer.bot_id, "consumer", seen)
-            self._outages.over(consumer.bot_id, "consumer")
+        return seen
+
+    def _seen_elsewhere_at(self, consumer: Consumer) -> float | None:
+        """When another node was polled for it since it was here last, by the clock of this process."""
+        here, stored = self._seen.get(consumer.id), consumer.seen_at_ms
+        if stored is None or (here is not None and stored <= here):
+            return None
+        return self._clock.mono() - max(0, self._clock.wall_ms() - stored) / 1000
 
     async def tell_seen(self, *, is_last: bool = False, until: float | None = None) -> None:
         """Store when consumers were last here: one write for all of them, about every forty seconds. `until`: when somebody who
@@ -353,6 +605,19 @@ class Readers:
         self._seen.pop(consumer_id, None)
         self._seen_here.pop(consumer_id, None)
         self._untold.discard(consumer_id)
+
+
+class Poll(msgspec.Struct, kw_only=True):
+    """One call of getUpdates while it is answered. Without a hand an offset is believed, and nothing is handed again."""
+
+    hand: PollerHand | None
+    run: PollerRun
+    limit: int
+    deadline: float
+
+
+def _entry(at_ms: int, outcome: str, words: str) -> str:
+    return msgspec.json.encode({"at": at_ms, "outcome": outcome, "words": words}).decode()
 
 
 def _other_poll() -> Conflict:

@@ -1,5 +1,6 @@
 """Everything that callers may ask of the inbox. Rules that all of them share are here."""
 
+import asyncio
 import re
 from collections.abc import Awaitable, Callable, Collection, Sequence
 
@@ -14,7 +15,7 @@ from peik.errors import BadInput, Conflict, NotFound
 from peik.inbox.delivery import AsTold, as_they_came
 from peik.inbox.handed import LIKELY_S, AnswerJudge, Handed
 from peik.inbox.outages import NoOutages, OutagePort
-from peik.inbox.readers import NoRunners, Readers, Runners, Stream, Waiting, types_of
+from peik.inbox.readers import HangsUp, NoRunners, Readers, Runners, Stream, Waiting, types_of
 from peik.inbox.store import (
     STATES,
     ArrivalDelivery,
@@ -69,6 +70,11 @@ async def anywhere(bot_id: int) -> AddressReach:
     return AddressReach.ANYWHERE
 
 
+def never(bot_id: int) -> float:
+    """Of one whose pollers are believed what they confirm."""
+    return 0.0
+
+
 class InboxService:
     def __init__(
         self,
@@ -82,6 +88,7 @@ class InboxService:
         recover: Callable[[int], Awaitable[Recovery]] | None = None,
         reach_of: Callable[[int], Awaitable[AddressReach]] = anywhere,
         likely_s: float = LIKELY_S,
+        redelivery_s: Callable[[int], float] = never,
         consumers_max: int = CONSUMERS_MAX,
         as_told: AsTold = as_they_came,
     ) -> None:
@@ -107,8 +114,14 @@ class InboxService:
             outages=outages or NoOutages(),
             missed_after_s=missed_after_s,
             consumers_max=consumers_max,
+            events=events,
+            redelivery_s=redelivery_s,
         )
+        self._settling: asyncio.Task[None] | None = None
         self._last_id: int | None = None
+
+    def open(self, group: asyncio.TaskGroup) -> None:
+        self._settling = group.create_task(self._readers.settle())
 
     # ---- arrivals ----
 
@@ -132,9 +145,14 @@ class InboxService:
 
     def _delivery(self, arrival: Arrival, delivery: ArrivalDelivery) -> ArrivalDelivery:
         is_open = delivery.state in (State.WAITING, State.DELAYED)
-        if is_open and arrival.number in self._runners.in_hand(arrival.bot_id, delivery.consumer):
+        if is_open and self._is_in_hand(arrival, delivery.consumer):
             return msgspec.structs.replace(delivery, state=State.ACTIVE)
         return delivery
+
+    def _is_in_hand(self, arrival: Arrival, consumer: str) -> bool:
+        hand = self._readers.hand(arrival.bot_id, consumer)
+        is_handed = hand is not None and hand.is_handed(arrival.number)
+        return is_handed or arrival.number in self._runners.in_hand(arrival.bot_id, consumer)
 
     async def count(self, wanted: ArrivalFilter) -> int:
         _check_state(wanted.state)
@@ -321,6 +339,7 @@ class InboxService:
         limit: int = 100,
         timeout_s: float = 0.0,
         allowed: Sequence[str] | None = None,
+        hangs_up: HangsUp | None = None,
     ) -> list[Arrival]:
         """getUpdates, as Telegram answers it. `allowed`: None keeps what was said before, an empty list is the default.
 
@@ -329,11 +348,15 @@ class InboxService:
         """
         check_name(consumer)
         found = await self._readers.updates(
-            bot_id, consumer, offset=offset, limit=limit, timeout_s=timeout_s, allowed=allowed
+            bot_id, consumer, offset=offset, limit=limit, timeout_s=timeout_s, allowed=allowed, hangs_up=hangs_up
         )
         if found:
             self._events.tell(HandedOn(bot_id=bot_id, consumer=consumer, arrivals=tuple(found)))
         return await self._as_told(bot_id, found)
+
+    def answered(self, bot_id: int, consumer: str, method: str, params: bytes) -> None:
+        """A bot that reads as this consumer has made a call: what its pollers have in hand may be dealt with by it."""
+        self._readers.answered(bot_id, consumer, method, params)
 
     async def stream(
         self,
@@ -377,7 +400,7 @@ class InboxService:
 
     async def inbox(self, bot_id: int) -> InboxView:
         """How a bot's inbox stands, with the backlog of each consumer."""
-        tallies = await self._store.inbox_tallies(bot_id)
+        tallies = await self.tallies(bot_id)
         state = await self._store.inbox(bot_id)
         seen_at_ms = None if state is None else state.seen_at_ms
         return InboxView(
@@ -388,7 +411,25 @@ class InboxService:
         )
 
     async def tallies(self, bot_id: int | None = None) -> list[InboxTally]:
-        return await self._store.inbox_tallies(bot_id)
+        return [await self._with_handed(tally) for tally in await self._store.inbox_tallies(bot_id)]
+
+    async def _with_handed(self, tally: InboxTally) -> InboxTally:
+        """What pollers have in hand does not wait: it is neither old nor pending, whenever it is seen to be dealt with."""
+        hand = self._readers.hand(tally.consumer.bot_id, tally.consumer.name)
+        if hand is None or hand.consumer_id != tally.consumer.id:
+            return tally
+        is_over = tally.consumer.progress.is_over
+        over = sum(1 for number in hand.over if not is_over(number))
+        handed = sum(1 for number in hand.handed() if not is_over(number))
+        if not over and not handed:
+            return tally
+        waiting = await self._store.arrivals_after(tally.consumer.id, hand.cover.watermark, limit=1)
+        return msgspec.structs.replace(
+            tally,
+            open=max(0, tally.open - over),
+            handed=handed,
+            oldest_open_at_ms=waiting[0].received_at_ms if waiting else None,
+        )
 
     async def recover(self, bot_id: int) -> Recovery:
         """One pass over everything that Telegram has kept for a bot."""
@@ -414,7 +455,9 @@ class InboxService:
 
     async def close(self) -> None:
         self.end()
-        await self._readers.tell_seen(is_last=True)
+        if self._settling is not None:
+            self._settling.cancel()
+        await self._readers.close()
 
     async def _tell_new(self, bot_ids: Sequence[int]) -> None:
         """Replays are new arrivals to those who read, though nothing came from Telegram."""

@@ -157,7 +157,8 @@ class InboxTally(msgspec.Struct, frozen=True, kw_only=True):
     open: int  # waiting or being worked on
     delayed: int
     failed: int
-    oldest_open_at_ms: int | None = None  # when the oldest open one was received
+    handed: int = 0  # of the open ones: confirmed by a poller that was not seen to deal with them yet
+    oldest_open_at_ms: int | None = None  # when the oldest open one was received that nobody has in hand
 
 
 class ArrivalRetention(msgspec.Struct, frozen=True, kw_only=True):

@@ -56,6 +56,7 @@ def inbox_of(context: Context, outbox: Outbox, pusher: PushPort) -> Inbox:
         outages=outages,
         recover=lambda bot_id: _recover(outbox.leases, receiver, outbox.service.bot(bot_id)),
         likely_s=context.config.trace_likely,
+        redelivery_s=context.config.polling_redelivery.of,
         reach_of=partial(_reach_of, context, outbox),
         consumers_max=context.config.consumers_max,
         as_told=outbox.service.provisional.arrivals,

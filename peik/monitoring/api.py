@@ -78,6 +78,7 @@ class OverviewConsumerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     open: int
+    handed: int
     delayed: int
     failed: int
     oldest_open_at: Moment | None

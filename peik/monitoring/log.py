@@ -185,6 +185,15 @@ def write_arrival(pen: LogWriter, event: events.Event) -> None:
                     arrival=" ".join(str(one.id) for one in arrivals),
                     trace=" ".join(trace_of(bot_id, one.number) for one in arrivals),
                 )
+        case events.HandedAgain(consumer=consumer, count=count):
+            pen.book.warning(
+                "~ handed again",
+                bot=bot_id,
+                consumer=consumer,
+                count=count,
+                first=event.first_number,
+                deaths=event.deaths,
+            )
         case events.ArrivalSettled(state=State.FAILED):
             pen.book.warning(
                 "! dead arrival",

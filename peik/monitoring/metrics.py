@@ -110,7 +110,8 @@ def _paused(measured: MetricsView) -> Iterator[Sample]:
 def _pending(measured: MetricsView) -> Iterator[Sample]:
     for line in measured.view.inbox:
         for one in line.consumers:
-            yield (str(line.bot_id), one.name, "open"), one.open
+            yield (str(line.bot_id), one.name, "open"), one.open - one.handed
+            yield (str(line.bot_id), one.name, "handed"), one.handed
             yield (str(line.bot_id), one.name, "delayed"), one.delayed
             yield (str(line.bot_id), one.name, "failed"), one.failed
 
@@ -206,7 +207,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(name="peik_updates_received", labels=("bot",), help="Updates that were stored.", samples=_counted("updates")),
     Metric(name="peik_updates_duplicate", labels=("bot",), help="Updates that came again, and were left out.", samples=_counted("updates_again")),
     Metric(name="peik_updates_handled", labels=("bot", "state"), help="Updates by what handlers and pushes made of them: completed, failed (dead arrivals), deferred.", samples=_counted("arrivals")),
-    Metric(name="peik_updates_pending", kind=_G, labels=("bot", "consumer", "state"), reach=_STORE, help="What waits for a consumer: open, delayed, failed.", samples=_pending),
+    Metric(name="peik_updates_pending", kind=_G, labels=("bot", "consumer", "state"), reach=_STORE, help="What waits for a consumer (open, delayed, failed), and what its poller has in hand (handed).", samples=_pending),
     Metric(name="peik_update_lag_seconds", kind=_G, labels=("bot", "consumer"), reach=_STORE, help="How long the oldest open update has been waiting; 0: none is.", samples=_lag),
     Metric(name="peik_inbound_expiry_seconds", kind=_G, labels=("bot",), reach=_STORE, help="Until Telegram drops the oldest update that may wait there; a day while all is well.", samples=_expiry),
     Metric(name="peik_updates_expired", labels=("bot",), help="Updates that Telegram dropped before Peik came for them.", samples=_counted("updates_expired")),

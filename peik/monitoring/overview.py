@@ -366,6 +366,7 @@ def _consumer_line(tally: InboxTally) -> ConsumerLine:
         name=tally.consumer.name,
         kind=str(tally.consumer.kind),
         open=tally.open,
+        handed=tally.handed,
         delayed=tally.delayed,
         failed=tally.failed,
         oldest_open_at_ms=tally.oldest_open_at_ms,

@@ -69,6 +69,7 @@ class ConsumerLine(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: str
     open: int
+    handed: int  # of the open ones, what pollers have in hand
     delayed: int
     failed: int
     oldest_open_at_ms: int | None

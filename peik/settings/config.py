@@ -22,6 +22,7 @@ from peik.settings.values import (
     TELEGRAM,
     Parsed,
     PendingId,
+    Redelivery,
     RouteAddress,
     RouteKind,
     SessionsServer,
@@ -72,6 +73,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     update_types: tuple[str, ...]
     missed: str
     missed_after: float
+    polling_redelivery: Redelivery
     texts: Path | None
     handlers: int
     handler_timeout: float

@@ -79,7 +79,30 @@ class SessionsServer(msgspec.Struct, frozen=True, kw_only=True):
         return f"mtproto://{host}:{self.port}?dc={self.dc_id}" + (f"&key={self.key}" if self.key else "")
 
 
-Parsed = str | int | float | bool | Path | Sequence[RouteAddress] | SessionsServer | Sequence[str] | Quiet | Rate | None
+class Redelivery(msgspec.Struct, frozen=True, kw_only=True):
+    """For how long what a poller confirmed may be handed again: of any bot, and of those that have a time of their own."""
+
+    usual_s: float = 30.0
+    own: tuple[tuple[int, float], ...] = ()
+
+    def of(self, bot_id: int) -> float:
+        return dict(self.own).get(bot_id, self.usual_s)
+
+
+Parsed = (
+    str
+    | int
+    | float
+    | bool
+    | Path
+    | Sequence[RouteAddress]
+    | SessionsServer
+    | Sequence[str]
+    | Quiet
+    | Rate
+    | Redelivery
+    | None
+)
 
 
 def parse_flag(text: str) -> bool:
@@ -304,6 +327,21 @@ def parse_metrics(text: str) -> str:
     if text not in ("key", "open"):
         raise ValueError("it is key or open")
     return text
+
+
+def parse_redelivery(text: str) -> Redelivery:
+    """30s, off, or with times of single bots: 30s,123456=off."""
+    usual_s, own = Redelivery().usual_s, {}
+    for one in filter(None, map(str.strip, text.split(","))):
+        bot, is_own, time = one.rpartition("=")
+        time_s = 0.0 if time.strip().lower() in ("off", "0") else parse_duration_s(time)
+        if not is_own:
+            usual_s = time_s
+        elif bot.strip().isascii() and bot.strip().isdigit():
+            own[int(bot)] = time_s
+        else:
+            raise ValueError("a time of a bot's own is written with its number: 30s,123456=off")
+    return Redelivery(usual_s=usual_s, own=tuple(own.items()))
 
 
 def parse_missed(text: str) -> str:

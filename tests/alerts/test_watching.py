@@ -210,7 +210,7 @@ def test_handlers_that_do_not_keep_up_and_consumers_that_do_not_read(tmp_path: P
     async def story(place: Place, alerts: AlertService, ear: Ear) -> None:
         now = place.house.clock.wall_ms()
         line = ConsumerLine(
-            name="default", kind="none", open=3, delayed=0, failed=0, oldest_open_at_ms=now, seen_at_ms=None
+            name="default", kind="none", handed=0, open=3, delayed=0, failed=0, oldest_open_at_ms=now, seen_at_ms=None
         )
         inbox = InboxLine(
             bot_id=5,

@@ -47,7 +47,7 @@ def test_a_bot_that_polls_gets_what_people_write_until_it_says_that_it_has_it(tm
         await write(sim, "four")
         assert texts(await waiting) == ["four"]
 
-    play(tmp_path, story)
+    play(tmp_path, story, polling_redelivery="off")
 
 
 def test_a_consumer_too_many_is_refused_in_words_at_every_door(tmp_path: Path) -> None:

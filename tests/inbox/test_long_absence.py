@@ -27,7 +27,8 @@ def test_a_bot_that_is_down_for_three_days_loses_nothing() -> None:
 
 
 async def poll(stage: Stage) -> list[str]:
-    """As a bot does through the gateway: ask until there is nothing more, each time confirming what it has."""
+    """As a bot does through the gateway: ask until there is nothing more, each time confirming what it has, and end in good
+    order."""
     found: list[str] = []
     offset: int | None = None
     while page := await stage.peik.inbox.service.updates(
@@ -35,4 +36,5 @@ async def poll(stage: Stage) -> list[str]:
     ):
         found += [msgspec.json.decode(one.payload)["message"]["text"] for one in page]
         offset = wire_id(page[-1].number) + 1
+    assert not await stage.peik.inbox.service.updates(BOT, "default", offset=offset, timeout_s=0)
     return found

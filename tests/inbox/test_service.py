@@ -70,7 +70,7 @@ def test_only_an_offset_confirms_and_what_it_confirmed_stays_so_after_a_restart(
         async with stage.open():
             assert ids(await stage.peik.inbox.service.updates(BOT)) == [1003, 1004, 1005]
 
-    play_closed(story)
+    play_closed(story, polling_redelivery="off")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_an_offset_means_what_it_means_at_telegram(offset: int | None, left: lis
         await come(stage, 1, first=1004)
         assert ids(await inbox.updates(BOT))[-1:] == [1004]  # and nothing that comes is skipped
 
-    play(story)
+    play(story, polling_redelivery="off")
 
 
 def test_a_negative_offset_moves_one_consumer_and_no_other() -> None:
@@ -222,7 +222,7 @@ def test_types_that_a_consumer_does_not_want_are_over_as_soon_as_they_stand_in_f
         assert ids(await inbox.updates(BOT, "reports", allowed=everything)) == [1001, 1002, 1003, 1004, 1005]
         assert ids(await inbox.updates(BOT, "reports", allowed=[])) == [1002, 1003, 1004]
 
-    play(story)
+    play(story, polling_redelivery="off")
 
 
 def test_many_unwanted_ones_are_skipped_once() -> None:
