@@ -36,14 +36,16 @@ __all__ = [
 
 
 class Problem(Exception):
-    """Something a caller can fix. `code` is stable and for programs; `detail` says what to do next, for people."""
+    """Something a caller can mend. `code` is stable and for programs; `detail` says what to do next, for people. `field` is
+    that of a form in which it can be mended, if it is known where it is raised."""
 
     status = 400
 
-    def __init__(self, *, code: str, detail: str) -> None:
+    def __init__(self, *, code: str, detail: str, field: str | None = None) -> None:
         super().__init__(detail)
         self.code = code
         self.detail = detail
+        self.field = field
 
 
 class BadInput(Problem):

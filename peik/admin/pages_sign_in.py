@@ -1,8 +1,11 @@
 """Signing in, by an API key or by name and password, and signing out again."""
 
+import base64
+import hashlib
 import hmac
 import re
 import secrets
+import zlib
 
 import msgspec
 from starlette.requests import Request
@@ -13,6 +16,7 @@ from peik.admin.sign_ins import AGE_MS, HOME_MS, Attempts, csrf_of, who_of
 from peik.errors import Denied, Forbidden, Problem, TooMany
 from peik.web.access import too_often
 from peik.web.dashboard.board import COOKIE, Board, Page, Visitor, cookie_of, fields_of, is_https, is_own_form, own_path
+from peik.web.dashboard.fields import Typed
 from peik.web.limits import address_of as sender_of
 
 PATH = "/admin/sign-in"
@@ -22,6 +26,7 @@ _FORM_TOKEN = re.compile(r"[A-Za-z0-9_-]{22}")  # those bytes, as we write them
 _DEVICE_COOKIE = "peik_device"  # stays after a sign-out: strangers cannot lock out anyone who has signed in here
 _DEVICE_CHARS_MAX = 100
 _FIELD_CHARS_MAX = 500
+_TYPED_CHARS_MAX = 48 * 1024  # of a form that comes back, packed: a long text, or some thousand ids
 
 
 class SignInForm(msgspec.Struct, frozen=True):
@@ -57,8 +62,12 @@ class SignInPages:
         theme: str,
         problem: Problem | None = None,
         next_url: str | None = None,
+        typed: Typed | None = None,
+        name: str = "",
     ) -> Response:
+        """`typed` is a form that comes back after the sign-in."""
         token = _form_token(request) or secrets.token_urlsafe(_FORM_BYTES)
+        sealed = "" if typed is None else _sealed(typed, token)
         body = self._board.render(
             "sign_in.html",
             request=request,
@@ -69,6 +78,9 @@ class SignInPages:
                 "problem": problem,
                 "csrf": csrf_of(token),
                 "next_url": own_path(next_url if next_url is not None else request.query_params.get("next", "")),
+                "typed": sealed if len(sealed) <= _TYPED_CHARS_MAX else "",
+                "is_too_long": len(sealed) > _TYPED_CHARS_MAX,
+                "name": name,
             },
         )
         response = Response(body, 200 if problem is None else problem.status, media_type="text/html; charset=utf-8")
@@ -81,6 +93,7 @@ class SignInPages:
         form = await request.form()
         fields = fields_of(form)
         next_url = own_path(fields.get("next", ""))
+        typed = _unsealed(fields.get("typed", ""), _form_token(request))
         try:
             self._check_form(request, fields)
             password = form.get("password")  # as it was typed, its spaces too
@@ -96,9 +109,18 @@ class SignInPages:
             else:
                 token = await self._by_password(given, address=address, device=device)
         except (Denied, TooMany) as problem:
-            return self.form(request, language=language, theme=theme, problem=problem, next_url=next_url)
+            return self.form(
+                request,
+                language=language,
+                theme=theme,
+                problem=problem,
+                next_url=next_url,
+                typed=typed,
+                name=fields.get("name", "")[:_FIELD_CHARS_MAX],
+            )
         if before := cookie_of(request, COOKIE):
             await self._board.sign_ins.sign_out(before)  # a browser is signed in as one
+        request.state.token, request.state.typed, request.state.next_url = token, typed, next_url
         response = RedirectResponse(next_url, 303)
         response.set_cookie(
             COOKIE,
@@ -195,6 +217,26 @@ class SignInPages:
     async def sign_out_everywhere(self, request: Request, visitor: Visitor) -> Response:
         await self._board.sign_ins.sign_out_everywhere(cookie_of(request, COOKIE) or "")
         return _left()
+
+
+# A form that was sent when its session was over goes round by the browser: nothing of it is stored here, and strangers fill
+# no store. It is sealed with what ties the sign-in to this browser, so that nobody else's words come back in it.
+
+
+def _sealed(typed: Typed, token: str) -> str:
+    packed = base64.urlsafe_b64encode(zlib.compress(msgspec.json.encode(typed))).decode()
+    return f"{_seal(packed, token)}.{packed}"
+
+
+def _unsealed(text: str, token: str) -> Typed | None:
+    seal, _, packed = text.partition(".")
+    if not (token and packed and hmac.compare_digest(seal.encode(), _seal(packed, token).encode())):
+        return None
+    return msgspec.json.decode(zlib.decompress(base64.urlsafe_b64decode(packed)), type=Typed)
+
+
+def _seal(packed: str, token: str) -> str:
+    return hashlib.blake2b(packed.encode(), key=token.encode(), digest_size=16, person=b"typed").hexdigest()
 
 
 def _form_token(request: Request) -> str:

@@ -16,7 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.formparsers import MultiPartException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import RedirectResponse, Response
-from starlette.routing import Route, Router
+from starlette.routing import Match, Route, Router
 
 from peik.accounts.pages import SessionPages
 from peik.admin.audit import AdminUpkeep
@@ -24,7 +24,7 @@ from peik.admin.model import Role
 from peik.admin.pages import AuditPages, KeyPages, PeoplePages
 from peik.admin.pages_sign_in import PATH, SignInPages, address_of
 from peik.admin.people import People
-from peik.admin.sign_ins import Attempts, SignIns
+from peik.admin.sign_ins import Attempts, SignedIn, SignIns, csrf_of
 from peik.app.runtime import Runtime
 from peik.archive.pages import ArchivePages
 from peik.broadcasts.pages import BroadcastPages
@@ -42,20 +42,25 @@ from peik.web.bodies import KIND_BYTES_MAX
 from peik.web.dashboard.board import (
     COOKIE,
     Board,
+    Flash,
     Page,
     Visitor,
     came_from,
     cookie_of,
     is_https,
     is_own_form,
+    own_path,
     secured,
+    surely_own_form,
 )
+from peik.web.dashboard.fields import CSRF, FROM, Typed, refilled, typed_in
 from peik.web.dashboard.render import PREFIX, Assets, Renderer, language_of, load
 from peik.web.responses import RETRY_MS, ServerSentEvents, frame
 
 BODY_BYTES_MAX = 34 * 1024 * 1024  # a list of a million chats, and what is around it
 PLAIN_BYTES_MAX = 8 * 1024 * 1024  # a form without files
-STRANGERS_BYTES_MAX = 16 * 1024  # a key, a name, a password
+STRANGERS_BYTES_MAX = 64 * 1024  # a key, a name, a password, and a form that is to come back after the sign-in
+EXPIRED_BYTES_MAX = 1024 * 1024  # a form of somebody whose session is over
 FIELDS_MAX = 1000
 FILES_MAX = 2
 FIELD_BYTES_MAX = 2 * 1024 * 1024
@@ -88,6 +93,7 @@ class Door:
             *(Route(path, self._guarded(self._by_verb(rows[path])), methods=_VERBS) for path in in_order),
         ]
         self._router = Router(routes, redirect_slashes=False, default=self._nowhere)
+        self._pages = [(Route(path, self._home), rows[path]["GET"]) for path in in_order if "GET" in rows[path]]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         await self._router(scope, receive, send)
@@ -105,7 +111,8 @@ class Door:
         language, theme = _preferred(request)
         if request.method == "POST":
             await _read_form(request, bytes_max=STRANGERS_BYTES_MAX)
-            return await self._sign_in.post(request, language=language, theme=theme)
+            response = await self._sign_in.post(request, language=language, theme=theme)
+            return await self._with_typed(request, response)
         return self._sign_in.form(request, language=language, theme=theme)
 
     async def _nowhere(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -124,16 +131,14 @@ class Door:
             if visitor is None:
                 if request.method in ("GET", "HEAD"):
                     return _to_sign_in(request)
-                raise Forbidden(code="signed_out", detail="You are not signed in (any more). Sign in, and try again.")
+                return await self._expired(request)
             if row is None:
                 return secured(Response("Method not allowed", 405, {"Allow": ", ".join(rows)}, media_type="text/plain"))
             try:
                 return await self._ask(request, visitor, row)
-            except Unavailable as problem:
-                return self._board.problem_page(request, visitor, problem)
             except Problem as problem:
-                if request.method == "POST" and not isinstance(problem, Denied):
-                    return self._back_with(request, visitor, problem)
+                if request.method == "POST":
+                    return await self._refused(request, visitor, problem)
                 return self._board.problem_page(request, visitor, problem)
 
         return answer
@@ -143,6 +148,9 @@ class Door:
         found = await self._board.sign_ins.find(token) if token else None
         if found is None:
             return None
+        return self._visitor_of(request, found)
+
+    def _visitor_of(self, request: Request, found: SignedIn) -> Visitor:
         language, theme = _preferred(request)
         return Visitor(name=found.name, role=found.role, key=found.key, csrf=found.csrf, language=language, theme=theme)
 
@@ -178,10 +186,101 @@ class Door:
                 code=f"needs_{needed}", detail=f"This is for the role {needed}; you are signed in as {visitor.role}."
             )
 
-    def _back_with(self, request: Request, visitor: Visitor, problem: Problem) -> Response:
-        known = f"problem_{problem.code}"
-        said, words = (known, {}) if self._board.knows(known) else ("problem_said", {"text": problem.detail})
-        return self._board.back(request, visitor, came_from(request), said=said, is_bad=True, **words)
+    # ---- forms that come back ----
+
+    async def _refused(self, request: Request, visitor: Visitor, problem: Problem) -> Response:
+        """The form as it was filled in, with what is to be mended beside its field. A button without a form is said so on the
+        page that it is on."""
+        form = await request.form() if _is_read(request) else None
+        # Who signed in again in another window has a form with an old word: it comes back with a new one, and does nothing.
+        may_return = not isinstance(problem, Denied) or (problem.code == "foreign_form" and surely_own_form(request))
+        url = came_from(request)
+        if form is not None and may_return:
+            named = form.get(FROM)
+            url = own_path(named) if isinstance(named, str) and named else url
+            typed = await typed_in(request.url.path, form)
+            response = await self._form_again(request, visitor, url, typed, problem=problem)
+            if response is not None:
+                return response
+        if isinstance(problem, Denied | Unavailable):
+            return self._board.problem_page(request, visitor, problem)
+        text = self._board.problem_text(visitor, problem)
+        return self._board.back(request, visitor, url, said="problem_said", is_bad=True, text=text)
+
+    async def _form_again(
+        self, request: Request, visitor: Visitor, url: str, typed: Typed, *, problem: Problem | None = None
+    ) -> Response | None:
+        """The page with the form in it, filled in. None: there is no such page for this visitor, or no such form on it."""
+        page = self._page_at(request, url)
+        if page is None or not visitor.role.allows(page[1][3]):
+            return None
+        asked, (_, _, endpoint, _, _) = page
+        if problem is not None:
+            asked.state.problem = problem
+        else:
+            asked.state.said = Flash("sign_in_form_back")
+        try:
+            response = await endpoint(asked, visitor)
+        except Problem:
+            return None
+        if not isinstance(response.body, bytes) or response.media_type != "text/html; charset=utf-8":
+            return None
+        found = refilled(
+            response.body.decode(),
+            typed,
+            problem=problem,
+            error="" if problem is None else self._board.problem_text(visitor, problem),
+            kept_words=self._board.say(visitor, "base_file_kept", name="{name}"),
+        )
+        if not found.is_there:
+            return None
+        response.body = found.page.encode()
+        response.headers["content-length"] = str(len(response.body))
+        return response
+
+    def _page_at(self, request: Request, url: str) -> tuple[Request, Page] | None:
+        """What a browser would ask for to see a page of ours, and the page."""
+        path, _, query = url.partition("?")
+        path = urllib.parse.unquote(path)
+        scope = {**request.scope, "method": "GET", "path": path, "raw_path": path.encode(), "state": {}}
+        scope["query_string"] = query.encode()
+        for route, page in self._pages:
+            match, more = route.matches(scope)
+            if match is Match.FULL:
+                return Request({**scope, **more}), page
+        return None
+
+    async def _expired(self, request: Request) -> Response:
+        """The sign-in, after which the form is there again as it was filled in. Nothing is stored for that: the browser keeps
+        it, sealed, and what is secret not even that."""
+        problem = Forbidden(code="signed_out", detail="You are not signed in (any more). Sign in, and try again.")
+        if not surely_own_form(request):
+            raise problem
+        await _read_form(request, bytes_max=EXPIRED_BYTES_MAX)
+        form = await request.form()
+        token, given = cookie_of(request, COOKIE), form.get(CSRF)
+        if token and not (isinstance(given, str) and hmac.compare_digest(csrf_of(token).encode(), given.encode())):
+            raise problem
+        named = form.get(FROM)
+        url = own_path(named) if isinstance(named, str) and named else came_from(request)
+        typed = (await typed_in(request.url.path, form)).without_secrets()
+        language, theme = _preferred(request)
+        return self._sign_in.form(request, language=language, theme=theme, problem=problem, next_url=url, typed=typed)
+
+    async def _with_typed(self, request: Request, signed: Response) -> Response:
+        """What a sign-in leads to: the form that its session had ended before."""
+        token, typed = getattr(request.state, "token", None), getattr(request.state, "typed", None)
+        if token is None or typed is None:
+            return signed
+        found = await self._board.sign_ins.find(token)
+        if found is None:
+            return signed
+        visitor = self._visitor_of(request, found)
+        response = await self._form_again(request, visitor, request.state.next_url, typed)
+        if response is None:
+            return signed
+        response.raw_headers.extend(pair for pair in signed.raw_headers if pair[0] == b"set-cookie")
+        return response
 
     # ---- whatever happens ----
 
@@ -253,6 +352,11 @@ async def _read_form(request: Request, *, bytes_max: int = BODY_BYTES_MAX) -> No
     if size > most:
         raise TooLarge(code="form_too_large", detail=f"A form like this may have up to {most >> 10} KB.")
     await request.form(max_files=FILES_MAX, max_fields=FIELDS_MAX, max_part_size=FIELD_BYTES_MAX)
+
+
+def _is_read(request: Request) -> bool:
+    """Whether its form was within bounds: then it can be asked for again."""
+    return getattr(request, "_form", None) is not None
 
 
 def _bad_form() -> BadInput:

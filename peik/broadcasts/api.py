@@ -125,11 +125,17 @@ class BroadcastBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StartBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`recipients` is how many you believe will get it: if they are not so many, it does not start."""
+
     send_at: Time = None
+    recipients: int | None = None
 
 
 class PreviewBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`like` is a recipient, whose values fill the placeholders; left out, the first one."""
+
     chat_id: int | str
+    like: int | str | None = None
 
 
 class BroadcastHeaders(msgspec.Struct, frozen=True, kw_only=True):
@@ -618,7 +624,8 @@ class BroadcastApi:
         """Start a broadcast that was made, now or at `send_at`."""
         await self._seen(caller, broadcast_id)
         at_ms = None if body is None else instant_ms(body.send_at, "send_at")
-        return self._shown(await self._broadcasts.start(broadcast_id, at_ms=at_ms))
+        recipients = None if body is None else body.recipients
+        return self._shown(await self._broadcasts.start(broadcast_id, at_ms=at_ms, recipients=recipients))
 
     @_step("/v1/broadcasts/{broadcast_id}/pause", name="pauseBroadcast")
     async def pause(self, caller: Caller, broadcast_id: str) -> BroadcastAnswer:
@@ -657,7 +664,9 @@ class BroadcastApi:
     async def preview(self, caller: Caller, broadcast_id: str, body: PreviewBody) -> PreviewAnswer:
         """Send a broadcast to one chat, ahead of other letters, to see what it looks like."""
         await self._seen(caller, broadcast_id)
-        return PreviewAnswer(letter_id=str(await self._broadcasts.preview(broadcast_id, chat_key(body.chat_id))))
+        like = None if body.like is None else chat_key(body.like)
+        letter_id = await self._broadcasts.preview(broadcast_id, chat_key(body.chat_id), like=like)
+        return PreviewAnswer(letter_id=str(letter_id))
 
     @operation(
         "DELETE",

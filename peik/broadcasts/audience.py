@@ -167,7 +167,7 @@ class Snapshot:
         if not found:
             return False
         lines = [
-            (seen.total + index, _recipient(contact, is_out=contact.is_gone or contact.chat_id in chats))
+            (seen.total + index, recipient_of(contact, is_out=contact.is_gone or contact.chat_id in chats))
             for index, contact in enumerate(found, start=1)
         ]
         out = sum(line.state is RecipientState.SUPPRESSED for _, line in lines)
@@ -191,7 +191,7 @@ def _suppressed(line: Recipient) -> Recipient:
     return replace(line, state=RecipientState.SUPPRESSED)
 
 
-def _recipient(contact: Contact, *, is_out: bool) -> Recipient:
+def recipient_of(contact: Contact, *, is_out: bool) -> Recipient:
     values = {name: getattr(contact, name) or "" for name in CONTACT_COLUMNS}
     state = RecipientState.SUPPRESSED if is_out else RecipientState.PENDING
     return Recipient(chat=contact.chat_id, values=values, state=state)

@@ -330,9 +330,12 @@ def preview(
     context: CommandContext,
     broadcast_id: BroadcastId,
     chat: Annotated[str, typer.Argument(metavar="CHAT", help="Yours: a number or @name.")],
+    like: Annotated[
+        str | None, typer.Option(metavar="CHAT", help="With the values of this recipient, not of the first.")
+    ] = None,
 ) -> None:
     """Send it to one chat, to see what it looks like."""
-    body = {"chat_id": unshielded(chat)}
+    body = {"chat_id": unshielded(chat)} | ({} if like is None else {"like": unshielded(like)})
     sent = _running(context).document(_api().preview, broadcast_id=broadcast_id, body=body)
     context.say(sent, f"On its way as letter {sent['letter_id']}.")
 
@@ -344,11 +347,14 @@ def start(
     send_at: Annotated[
         str | None, typer.Option(metavar="TIME", help="Not now but then: 10m, 2026-11-15T08:30.")
     ] = None,
+    recipients: Annotated[
+        int | None, typer.Option(metavar="N", help="Only if it goes to so many, or about so many known chats.")
+    ] = None,
     wait: Wait = None,
 ) -> None:
     """Start a broadcast that was made."""
     at = moment(send_at, "--send-at")
-    body = {} if at is None else {"send_at": at}
+    body = {name: value for name, value in (("send_at", at), ("recipients", recipients)) if value is not None}
     _shown(context, _running(context).document(_api().start, broadcast_id=broadcast_id, body=body), wait)
 
 

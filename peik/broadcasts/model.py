@@ -10,7 +10,7 @@ import msgspec
 from peik.core.documents import ContactFilter, StoredDocument
 from peik.core.letter import Chat, OnUncertain
 from peik.core.quiet import Quiet
-from peik.errors import BadInput
+from peik.errors import BadInput, Conflict
 from peik.outbox.store import LetterView
 
 
@@ -170,6 +170,22 @@ def slice_size(canary: Canary, recipients: int) -> int:
 def is_too_bad(canary: Canary, counts: RecipientCounts, size: int) -> bool:
     """Whether enough have failed that the share of the slice is above its limit, however the others end."""
     return counts.failed + counts.blocked > canary.limit * size
+
+
+# ---- who gets it ----
+
+CONFIRMED_ABOVE = 100  # recipients: so many are written to only after their number was typed
+_DRIFT = 100  # known chats come and go: one in so many may have, between the question and the answer
+
+
+def check_recipients(said: int, recipients: int) -> None:
+    """Whether a broadcast goes to as many as somebody believes. Raises Conflict."""
+    if abs(said - recipients) > max(1, recipients // _DRIFT):
+        raise Conflict(
+            code="other_recipients",
+            detail=f"It would go to {recipients} recipients, not to {said}. Look who they are, and start it then.",
+            field="number",
+        )
 
 
 # ---- what it takes ----

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from peik.broadcasts.audience import Audience, ContactAudience, ListAudience, unreachable
+from peik.broadcasts.audience import Audience, ContactAudience, ListAudience, recipient_of, unreachable
 from peik.broadcasts.dispatch import CONTACT_COLUMNS, check_placeholders, params_for, preview_of
 from peik.broadcasts.model import (
     KEY_COLLECTION,
@@ -20,6 +20,7 @@ from peik.broadcasts.model import (
     PhaseStep,
     Recipient,
     RecipientState,
+    check_recipients,
     checked_canary,
     checked_paid,
     estimated,
@@ -125,6 +126,12 @@ def check_terms(request: BroadcastRequest, at_ms: int) -> None:
         raise BadInput(code="bad_idempotency_key", detail=f"An idempotency key has 1 to {KEY_CHARS_MAX} characters.")
     if request.start_at_ms is not None:
         check_start(request.start_at_ms, at_ms)
+    if isinstance(request.audience, ContactAudience):
+        since_ms, before_ms = request.audience.wanted.seen_since_ms, request.audience.wanted.seen_before_ms
+        if since_ms is not None and before_ms is not None and since_ms >= before_ms:
+            raise BadInput(
+                code="bad_audience", detail="seen_since is not before seen_before: nobody fits.", field="seen_since"
+            )
 
 
 def check_start(start_at_ms: int, at_ms: int) -> None:
@@ -275,6 +282,7 @@ class BroadcastMaker:
         raise Unavailable(code="busy", detail="Very many broadcasts are made at once. Ask again.")
 
 
+_UNWRITTEN = (Phase.DRAFT, Phase.SCHEDULED)  # known chats are not written down yet
 PAGE_MAX = 1000
 SCANNED_MAX = 20_000  # lines of a ledger that one question looks at
 
@@ -310,6 +318,54 @@ class BroadcastService:
         made = await self._making.create(request)
         self._look()
         return made
+
+    async def audience_of(self, broadcast_id: str) -> Audience:
+        """Whom it is for, to make another one for the same. Raises NotFound."""
+        found = await self.get(broadcast_id)
+        if found.wanted is not None:
+            return ContactAudience(wanted=found.wanted)
+        recipients: list[tuple[Chat, dict[str, str] | None]] = []
+        while lines := await self._book.lines(found.id, first=len(recipients) + 1, limit=PAGE_MAX):
+            recipients += [(line.chat, line.values) for _, line in lines]
+        return ListAudience(recipients=tuple(recipients), columns=found.columns)
+
+    async def edit(self, broadcast_id: str, request: BroadcastRequest, *, has_same_list: bool = False) -> Broadcast:
+        """The draft as it is asked for now. `has_same_list`: its recipients stay as they were given, and `request.audience` has
+        only their columns. Other recipients make a draft with a new id, and the old one goes after it: what a crash leaves
+        is one draft too many, and never one with the recipients of both. Raises NotFound, BadInput, Conflict."""
+        found = await self.get(broadcast_id)
+        if found.phase is not Phase.DRAFT:
+            raise Conflict(code="wrong_phase", detail=f"Broadcast {found.id} is {found.phase}: only a draft is edited.")
+        is_in_place = has_same_list or (found.wanted is not None and isinstance(request.audience, ContactAudience))
+        terms = msgspec.structs.replace(request, on_uncertain=found.on_uncertain, start=False, start_at_ms=None)
+        if not is_in_place:
+            made = await self.create(msgspec.structs.replace(terms, key=None))
+            await self.delete(found.id)
+            return made
+        bot_id = self.letters.bot_id(request.bot_id)
+        new = drafted(terms, bot_id=bot_id, number=0, at_ms=self._clock.wall_ms())
+
+        def change(old: Broadcast) -> Broadcast:
+            if old.phase is not Phase.DRAFT:
+                raise Conflict(code="wrong_phase", detail=f"Broadcast {old.id} was begun a moment ago.")
+            return msgspec.structs.replace(
+                old,
+                bot_id=new.bot_id,
+                name=new.name,
+                method=new.method,
+                params=new.params,
+                weight=new.weight,
+                wanted=new.wanted,
+                canary=new.canary,
+                quiet=new.quiet,
+                paid=new.paid,
+                moved_at_ms=new.moved_at_ms,
+            )
+
+        changed = await self._book.change(found.id, change)
+        assert changed is not None
+        self._events.tell(told(changed[1]))
+        return changed[1]
 
     # ---- looking ----
 
@@ -359,6 +415,44 @@ class BroadcastService:
             lines, place = await self.recipients(broadcast_id, state=state, after=place, limit=PAGE_MAX)
             yield lines
 
+    async def first(self, broadcast_id: str, limit: int) -> list[Recipient]:
+        """Those who come first, of known chats as they are now; those who are known to be out of reach are among them only
+        if they were given. Raises NotFound."""
+        found = await self.get(broadcast_id)
+        if found.wanted is not None and found.phase in _UNWRITTEN:
+            wanted = found.wanted if found.wanted.is_gone else msgspec.structs.replace(found.wanted, is_gone=False)
+            known = await self._contacts.contacts(found.bot_id, wanted, after=None, limit=limit)
+            return [recipient_of(contact, is_out=contact.is_gone) for contact in known]
+        return [line for _, line in await self._book.lines(found.id, first=1, limit=limit)]
+
+    async def like(self, broadcast_id: str, chat: Chat) -> Recipient:
+        """The recipient with this chat, with what fills the placeholders for him. Raises NotFound, BadInput."""
+        found = await self.get(broadcast_id)
+        if found.wanted is not None and isinstance(chat, int):
+            contact = await self._contacts.contact(found.bot_id, chat)
+            if contact is not None:
+                return recipient_of(contact, is_out=contact.is_gone)
+        place = 1
+        while found.wanted is None and place < SCANNED_MAX:
+            lines = await self._book.lines(found.id, first=place, limit=PAGE_MAX)
+            for _, line in lines:
+                if line.chat == chat:
+                    return line
+            if len(lines) < PAGE_MAX:
+                break
+            place += PAGE_MAX
+        raise BadInput(
+            code="no_recipient",
+            detail=f"{chat} is not among the recipients, or not among the first {SCANNED_MAX}.",
+            field="like",
+        )
+
+    async def message_for(self, broadcast_id: str, recipient: Recipient | None) -> bytes:
+        """The parameters of its call, as this recipient would get them. Raises NotFound."""
+        found = await self.get(broadcast_id)
+        chat, values = (1, None) if recipient is None else (recipient.chat, recipient.values)
+        return params_for(found, chat, values)
+
     async def estimate(self, broadcast_id: str) -> Estimate:
         """What it would take if it began now; or what is left of it. Sends nothing. Raises NotFound."""
         found = await self.get(broadcast_id)
@@ -380,7 +474,7 @@ class BroadcastService:
     async def _counted(self, found: Broadcast) -> tuple[int, int, bool]:
         """Recipients, those who are suppressed, and whether there may be more of these: of a long list only so many lines
         are looked at."""
-        if found.phase not in (Phase.DRAFT, Phase.SCHEDULED, Phase.SNAPSHOTTING):
+        if found.phase not in (*_UNWRITTEN, Phase.SNAPSHOTTING):
             return found.pending + found.queued, found.counts.suppressed, False
         if found.wanted is not None:
             total = await self._contacts.count_contacts(found.bot_id, found.wanted)
@@ -399,19 +493,26 @@ class BroadcastService:
             suppressed += sum(line.chat in chats for _, line in page)
         return found.total - suppressed, suppressed, found.total > SCANNED_MAX
 
-    async def preview(self, broadcast_id: str, chat: Chat) -> int:
-        """Send it to one chat, as its first recipient would get it. The letter's id. Raises NotFound, BadInput."""
+    async def preview(self, broadcast_id: str, chat: Chat, *, like: Chat | None = None) -> int:
+        """Send it to one chat, as the recipient `like` would get it, or the first one. The letter's id. Raises NotFound,
+        BadInput."""
         found = await self.get(broadcast_id)
-        lines = await self._book.lines(found.id, first=1, limit=1)
-        letter = preview_of(found, chat, lines[0][1] if lines else None)
+        if like is not None:
+            recipient: Recipient | None = await self.like(broadcast_id, like)
+        else:
+            recipient = next(iter(await self.first(broadcast_id, 1)), None)
+        letter = preview_of(found, chat, recipient)
         (letter_id,) = await self.letters.accept(found.bot_id, [letter])
         return letter_id
 
     # ---- changing ----
 
-    async def start(self, broadcast_id: str, *, at_ms: int | None = None) -> Broadcast:
-        """Begin, now or at a time. Raises NotFound, and Conflict if it has begun."""
+    async def start(self, broadcast_id: str, *, at_ms: int | None = None, recipients: int | None = None) -> Broadcast:
+        """Begin, now or at a time. `recipients`: how many the caller believes will get it. Raises NotFound, and Conflict if it
+        has begun, or if they are not so many."""
         now_ms = self._clock.wall_ms()
+        if recipients is not None:
+            check_recipients(recipients, (await self._counted(await self.get(broadcast_id)))[0])
         if at_ms is None or at_ms <= now_ms:
             return await self._step(broadcast_id, PhaseStep.START)
         check_start(at_ms, now_ms)

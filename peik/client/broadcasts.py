@@ -176,9 +176,11 @@ class Broadcasts:
                 return
             before = page.broadcasts[-1].id
 
-    async def start(self, broadcast: BroadcastInfo | str, *, send_at: When | None = None) -> BroadcastInfo:
-        """Begin, now or then. Raises Conflict if it has begun."""
-        body = StartBody(send_at=rfc3339(instant_ms(send_at, "send_at")))
+    async def start(
+        self, broadcast: BroadcastInfo | str, *, send_at: When | None = None, recipients: int | None = None
+    ) -> BroadcastInfo:
+        """Begin, now or then; with `recipients` only if about so many will get it. Raises Conflict, also if it has begun."""
+        body = StartBody(send_at=rfc3339(instant_ms(send_at, "send_at")), recipients=recipients)
         return await self._asked(BroadcastApi.start, broadcast, body=body)
 
     async def pause(self, broadcast: BroadcastInfo | str) -> BroadcastInfo:
@@ -202,10 +204,13 @@ class Broadcasts:
         transport, broadcast_id = self._transport(), _id(broadcast)
         return await transport.ask(BroadcastApi.estimate, into=BroadcastEstimate, broadcast_id=broadcast_id)
 
-    async def preview(self, broadcast: BroadcastInfo | str, chat_id: int | str) -> str:
-        """Send it to one chat, ahead of other letters. The letter's id."""
+    async def preview(
+        self, broadcast: BroadcastInfo | str, chat_id: int | str, *, like: int | str | None = None
+    ) -> str:
+        """Send it to one chat, ahead of other letters, with the values of the recipient `like`, or of the first. The letter's
+        id."""
         transport, broadcast_id = self._transport(), _id(broadcast)
-        body = PreviewBody(chat_id=chat_key(str(chat_id)))
+        body = PreviewBody(chat_id=chat_key(str(chat_id)), like=None if like is None else chat_key(str(like)))
         sent = await transport.ask(BroadcastApi.preview, into=_Preview, broadcast_id=broadcast_id, body=body)
         return sent.letter_id
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from starlette.datastructures import ImmutableMultiDict
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -43,7 +42,8 @@ WORDS_CHARS_MAX = 120
 ACTS = ("retry", "clear", "cancel")
 _SAID = {"retry": "letters_all_retried", "clear": "letters_all_cleared", "cancel": "letters_all_cancelled"}
 _OPEN = (State.WAITING, State.DELAYED)
-_NEW = ("bot_id", "method", "chat_id", "priority", "send_at")
+TEXT_CHARS_MAX = 20_000
+PARAMS_CHARS_MAX = 1024 * 1024
 _WORDS = ("text", "caption", "question", "title", "emoji", "phone_number", "address")
 
 
@@ -171,66 +171,75 @@ class LetterPages:
             "chat_id": query.get("chat_id", ""),
             "nonce": secrets.token_urlsafe(12),
         }
-        return self._form(request, visitor, fields, None)
-
-    def _form(self, request: Request, visitor: Visitor, fields: Mapping[str, str], problem: Problem | None) -> Response:
         return self._board.page(
             request,
             visitor,
             "letters_new.html",
-            status=200 if problem is None else problem.status,
             fields=fields,
             bots=bots_seen(self._service, visitor),
             priorities=[int(priority) for priority in sorted(Priority, reverse=True)],
-            problem=problem,
         )
 
     async def send(self, request: Request, visitor: Visitor) -> Response:
-        form = await request.form()
-        fields = {name: value for name, value in form.items() if isinstance(value, str)}
-        try:
-            (accepted,) = await self._service.accept([self._call(fields, visitor)])
-        except Problem as problem:
-            if problem.status >= 500:
-                raise
-            return self._form(request, visitor, fields, problem)
+        (accepted,) = await self._service.accept([self._call(await Fields.sent(request), visitor)])
         self._board.note(request, target=str(accepted.letter_id))
         return self._board.back(
             request, visitor, f"/admin/letters/{accepted.letter_id}", said="letters_sent", id=accepted.letter_id
         )
 
-    def _call(self, fields: Mapping[str, str], visitor: Visitor) -> LetterCall:
-        told = asked(fields, _NEW)
-        bot = bot_asked(self._service, visitor, told.get("bot_id"))
-        params = fields.get("params", "").strip().encode() or _plain(told, fields.get("text", ""))
-        method = told.get("method", "sendMessage")
+    def _call(self, fields: Fields, visitor: Visitor) -> LetterCall:
+        bot = bot_asked(self._service, visitor, fields.text("bot_id"))
+        method, params = _call_in(fields)
         # The form sent twice by a nervous hand is one letter; the same form with other words is another.
         content = f"{bot.bot_id}\0{method}\0".encode() + params
-        digest = hashlib.blake2b(content, digest_size=12, key=fields.get("nonce", "").encode()[:64]).hexdigest()
+        nonce = fields.text("nonce")
+        digest = hashlib.blake2b(content, digest_size=12, key=(nonce or "").encode()[:64]).hexdigest()
         return LetterCall(
             bot_id=bot.bot_id,
             method=method,
             params=params,
-            priority=_priority(told.get("priority", "1")),
-            send_at_ms=Fields(ImmutableMultiDict(told)).instant_ms("send_at"),
-            idempotency_key=f"dashboard-{digest}" if fields.get("nonce") else None,
+            priority=_priority(fields.text("priority") or "1"),
+            send_at_ms=fields.instant_ms("send_at"),
+            idempotency_key=None if nonce is None else f"dashboard-{digest}",
         )
 
 
-def _plain(told: Mapping[str, str], text: str) -> bytes:
-    if "chat_id" not in told or not text.strip():
-        raise BadInput(code="bad_params", detail="Say to which chat and what, or write the parameters as JSON.")
-    chat = told["chat_id"]
+def _call_in(fields: Fields) -> tuple[str, bytes]:
+    """A text to a chat, or any method with its parameters as JSON. What was filled in for the one is not passed over for the
+    other."""
+    chat, text = fields.text("chat_id"), fields.text("text", chars_max=TEXT_CHARS_MAX)
+    method, params = fields.text("method") or "sendMessage", fields.text("params", chars_max=PARAMS_CHARS_MAX)
+    if params is not None:
+        for name, given in (("chat_id", chat), ("text", text)):
+            if given is not None:
+                raise BadInput(
+                    code="two_ways",
+                    detail="Fill in a chat and a text, or the parameters as JSON, not both: empty the one you do not mean.",
+                    field=name,
+                )
+        return method, params.encode()
+    if chat is None or text is None:
+        raise BadInput(
+            code="chat_and_text",
+            detail="Say to which chat and what, or write the parameters as JSON.",
+            field="chat_id" if chat is None else "text",
+        )
+    if method.lower() != "sendmessage":
+        raise BadInput(
+            code="no_params",
+            detail=f"Write the parameters of {method} as JSON; a text is for sendMessage.",
+            field="params",
+        )
     number = chat.removeprefix("-")
     is_number = number.isascii() and number.isdigit() and len(number) < 19
-    return msgspec.json.encode({"chat_id": int(chat) if is_number else chat, "text": text})
+    return method, msgspec.json.encode({"chat_id": int(chat) if is_number else chat, "text": text})
 
 
 def _priority(text: str) -> int:
     try:
         return int(Priority(int(text)))
     except ValueError:
-        raise BadInput(code="bad_priority", detail="priority is one of -1, 0, 1 and 2.") from None
+        raise BadInput(code="bad_priority", detail="priority is one of -1, 0, 1 and 2.", field="priority") from None
 
 
 # ---- filters ----

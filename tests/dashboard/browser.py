@@ -40,8 +40,10 @@ async def page_of(
     language: str = "en",
     is_dark: bool = False,
     is_scripted: bool = True,
+    is_refused: bool = False,
 ) -> AsyncIterator[Page]:
-    """A window of its own. Whatever a page says against its own rules, or an error in a script, fails the test."""
+    """A window of its own. Whatever a page says against its own rules, or an error in a script, fails the test; with `is_refused`
+    a form may be refused, of which browsers make an error as well."""
     context: BrowserContext = await opened.new_context(
         viewport={"width": width, "height": height},
         locale=language,
@@ -53,7 +55,12 @@ async def page_of(
     troubles: list[str] = []
     page = await context.new_page()
     page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("console", lambda message: troubles.append(message.text) if message.type == "error" else None)
+
+    def hear(text: str) -> None:
+        if not (is_refused and "the server responded with a status of 4" in text):
+            troubles.append(text)
+
+    page.on("console", lambda message: hear(message.text) if message.type == "error" else None)
     try:
         yield page
     finally:

@@ -135,8 +135,9 @@ def test_a_broadcast_is_paused_on_its_page_and_goes_on_after_kills_and_everybody
         ):
             await sim.post("faults", kind="slow", least_s=LATE_S, most_s=LATE_S)
             await write(server, page)
-            await page.locator("summary", has_text="Start").click()
-            await page.locator("details[open] button", has_text="Start").click()
+            await page.get_by_role("link", name="Start…").click()
+            await page.get_by_label("Type the number").fill(str(RECIPIENTS))
+            await page.get_by_role("button", name="Start").click()
             await reaches(page, 200)
             await page.get_by_role("button", name="Pause").click()
             await expect(page.locator(".s-paused")).to_be_visible()
@@ -264,5 +265,50 @@ def test_without_javascript_one_signs_in_reads_and_sends_again(tmp_path: Path) -
             await page.locator("details.menu summary").click()
             await page.get_by_role("button", name="Sign out", exact=True).click()
             await expect(page.get_by_label("API key")).to_be_visible()
+
+    visit(tmp_path, story)
+
+
+@pytest.mark.parametrize("is_scripted", [True, False])
+def test_a_broadcast_is_written_with_every_mistake_and_nothing_is_lost(is_scripted: bool, tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        async with browser() as opened, page_of(opened, is_scripted=is_scripted, is_refused=True) as page:
+            await sign_in(page, home.url, "/admin/broadcasts/new")
+            chats = " ".join(str(2000 + number) for number in range(101))
+            await page.get_by_role("textbox", name="Text", exact=True).fill("one\ntwo {name}")
+            await page.get_by_role("textbox", name="Chats", exact=True).fill(chats)  # and no button chosen
+            await page.get_by_role("button", name="Make a draft").click()
+            await expect(page.get_by_role("textbox", name="Chats", exact=True)).to_have_value(chats)
+            await expect(page.locator("#error-chats")).to_be_visible()
+            await page.get_by_label("A list of chats").check()
+            await page.get_by_role("button", name="Make a draft").click()
+            await expect(page.locator("#error-text")).to_contain_text("name")
+            await expect(page.get_by_role("textbox", name="Text", exact=True)).to_have_value("one\ntwo {name}")
+            await page.get_by_role("textbox", name="Text", exact=True).fill("one\ntwo")
+
+            # The session ends while somebody writes.
+            for cookie in await page.context.cookies():
+                if cookie["name"] == "peik_session":
+                    await home.dashboard.board.sign_ins.sign_out(cookie["value"])
+            await page.get_by_role("button", name="Make a draft").click()
+            await expect(page.locator("main")).to_contain_text("the form is there again")
+            await page.get_by_label("API key").fill(KEY)
+            await page.get_by_role("button", name="Sign in").first.click()
+            await expect(page.get_by_role("textbox", name="Text", exact=True)).to_have_value("one\ntwo")
+            await expect(page.get_by_label("A list of chats")).to_be_checked()
+            await page.get_by_role("button", name="Make a draft").click()
+            await expect(page.locator(".bubble")).to_contain_text("two")
+
+            await page.get_by_role("link", name="Start…").click()
+            number = page.get_by_label("Type the number")
+            await number.fill("11")
+            await page.get_by_role("button", name="Start").click()
+            await expect(page.locator("#error-number")).to_be_visible()
+            await expect(number).to_have_value("11")
+            await number.fill("101")
+            await page.get_by_role("button", name="Start").click()
+            await expect(page.get_by_role("status")).to_contain_text("starts")
+            (one,) = await home.peik.broadcasts.service.find()
+            assert (one.total, one.params) == (101, '{"text":"one\\ntwo"}')
 
     visit(tmp_path, story)

@@ -74,6 +74,12 @@ def is_own_form(request: Request) -> bool:
     return origin is None or urllib.parse.urlsplit(origin).netloc == request.headers.get("host", "")
 
 
+def surely_own_form(request: Request) -> bool:
+    """The same, of a browser that does say it: what others made it send is not shown to anybody as theirs."""
+    is_said = request.headers.get("sec-fetch-site") == "same-origin" or bool(request.headers.get("origin"))
+    return is_said and is_own_form(request)
+
+
 COOKIE = "peik_session"
 FLASH = "peik_said"
 FLASH_S = 60
@@ -132,17 +138,21 @@ class Board:
     def say(self, visitor: Visitor, key: str, **words: object) -> str:
         return self._renderer.words.say(visitor.language, key, **words)
 
-    def knows(self, key: str) -> bool:
-        return key in self._renderer.words
+    def problem_text(self, visitor: Visitor, problem: Problem) -> str:
+        return self._renderer.problem_text(visitor.language, problem)
 
     def page(
         self, request: Request, visitor: Visitor, template: str, *, status: int = 200, **context: object
     ) -> Response:
         """A whole page. `problem=` of the context is shown above it."""
-        said, is_live = None, LIVE in request.headers
+        # What the door has to say on it: of a form that was refused, or that comes back after a sign-in.
+        refused: Problem | None = getattr(request.state, "problem", None)
+        said, is_live = getattr(request.state, "said", None), LIVE in request.headers
         kept = None if is_live else cookie_of(request, FLASH)
-        if kept is not None:
+        if kept is not None and said is None:
             said = read_said(kept, visitor.csrf)
+        if refused is not None:
+            status, said, context = refused.status, None, {**context, "problem": refused, "is_refused": True}
         body = self._renderer.render(template, request=request, visitor=visitor, said=said, context=context)
         response = Response(body, status, media_type="text/html; charset=utf-8")
         if kept is not None:

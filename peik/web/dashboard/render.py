@@ -21,6 +21,7 @@ from peik.admin.model import Role
 from peik.clock import Clock
 from peik.errors import Problem
 from peik.settings.config import shown_address
+from peik.web.dashboard.bubble import bubble_of
 
 # The words of the dashboard in its languages: `texts/*.toml`, a table per key with one text per language. Read once.
 
@@ -374,7 +375,12 @@ class Renderer:
             pretty=pretty,
             secs=seconds_text,
             without_secrets=shown_address,
+            bubble_of=bubble_of,
         )
+
+    def problem_text(self, language: str, problem: Problem) -> str:
+        known = f"problem_{problem.code}"
+        return self.words.say(language, known) if known in self.words else problem.detail
 
     def open(self, paths: Collection[str]) -> None:
         """Links lead to these pages only."""
@@ -404,14 +410,10 @@ class Renderer:
             kept = {name: value for name, value in query.items() if value not in (None, "")}
             return f"{path}?{urlencode(kept)}" if kept else path
 
-        def problem_text(problem: Problem) -> str:
-            known = f"problem_{problem.code}"
-            return say(known) if known in self.words else problem.detail
-
         values: dict[str, object] = {
             "t": say,
             "knows": self.words.__contains__,
-            "problem_text": problem_text,
+            "problem_text": lambda problem: self.problem_text(language, problem),
             "with_query": with_query,
             "query": dict(request.query_params),
             "path": path,
@@ -427,6 +429,8 @@ class Renderer:
             "now_ms": now_ms,
             "said": said,
             "problem": None,
+            "is_refused": False,
+            "page_url": with_query(),
         }
         return self._jinja.get_template(template).render({**values, **context})
 
