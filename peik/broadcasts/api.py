@@ -331,7 +331,7 @@ class BroadcastAnswer(msgspec.Struct, frozen=True, kw_only=True):
                 pending=broadcast.pending, queued=broadcast.queued, **msgspec.structs.asdict(counts)
             ),
             unrecalled=broadcast.unrecalled,
-            progress=round(counts.done / total, 4) if total else float(broadcast.phase.is_final),
+            progress=_progress(broadcast),
             eta_s=_eta_s(broadcast, per_s, now_ms),
             canary=broadcast.canary,
             quiet=broadcast.quiet,
@@ -343,6 +343,11 @@ class BroadcastAnswer(msgspec.Struct, frozen=True, kw_only=True):
             quiet_until=rfc3339(broadcast.quiet_until_ms),
             ended_at=rfc3339(broadcast.ended_at_ms),
         )
+
+
+def _progress(broadcast: Broadcast) -> float:
+    done, steps = broadcast.steps_done
+    return round(min(1.0, done / steps), 4) if steps else float(broadcast.phase.is_final)
 
 
 def _paid(broadcast: Broadcast) -> PaidAnswer | None:

@@ -369,6 +369,13 @@ class Broadcast(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return max(0, self.total - self.counts.done - self.queued)
 
     @property
+    def steps_done(self) -> tuple[int, int]:
+        """How far it is, and of how many: recipients; in a recall, those to whom something was sent."""
+        if self.phase in (Phase.RECALLING, Phase.RECALLED):
+            return self.counts.recalled + self.unrecalled, self.counts.recalled + self.counts.delivered
+        return self.counts.done, self.total
+
+    @property
     def handed(self) -> int:
         """Recipients for whom a letter was accepted that was not taken back."""
         return self.counts.delivered + self.counts.failed + self.counts.blocked + self.counts.recalled + self.queued

@@ -90,7 +90,7 @@ def test_dead_arrivals_stand_by_their_reason_with_the_traceback_and_go_on_by_gro
             page = await browser.post("/admin/dead/arrivals/retry", **form.fields)
             assert "Look again" in page.text, "nothing is handed on twice by a second click"
             page = await browser.submit(page, "/admin/dead/arrivals/clear")
-            assert "Arrivals cleared away: 1" in page.text
+            assert "Arrivals deleted: 1" in page.text
             assert "No consumer has given up anything" in page.text
 
     visit(tmp_path, story)
@@ -115,7 +115,7 @@ def test_dead_letters_stand_by_their_cause_and_go_out_or_away_by_group(tmp_path:
         await dead(home, 1, "Bad Request: message is too long")
         async with home.visitor("send") as browser:
             page = await browser.get("/admin/dead")
-            assert "Dead letters in all: 3" in page.text
+            assert "Undelivered in all: 3" in page.text
             assert "something about N things" in page.text
             (url,) = [url for url in page.links if "cause=" in url and "about" in url]
             listed = await browser.get(url)
@@ -127,8 +127,8 @@ def test_dead_letters_stand_by_their_cause_and_go_out_or_away_by_group(tmp_path:
             for letter_id in flooded:
                 assert await ended(home, letter_id) is State.COMPLETED
             page = await browser.submit(page, "/admin/dead/clear")
-            assert "Letters cleared away: 1" in page.text
-            assert "Nothing is dead" in page.text
+            assert "Letters deleted: 1" in page.text
+            assert "Nothing is undelivered" in page.text
 
     visit(tmp_path, story)
 

@@ -78,7 +78,7 @@ async def watch(server: Server, sim: Sim, page: Page) -> None:
     await page.evaluate("window.isTheSame = true")
     status, _ = await server.call("PATCH", f"/v1/letters/{letter_id}", json={"send_at": "now"})
     assert status == 200
-    await expect(state_of(page)).to_have_text("completed")
+    await expect(state_of(page)).to_have_text("delivered")
     await expect(page.locator(".timeline")).to_contain_text("delivered")
     assert await page.evaluate("window.isTheSame"), "the page was loaded anew"
     assert [one["text"] for one in (await sim.get("sent", chat=11))["deliveries"]] == ["a parcel for Leila"]
@@ -95,7 +95,7 @@ async def find(server: Server, page: Page) -> None:
     await expect(rows).to_have_count(1)
     await expect(rows).to_contain_text("چای سبز برای رضا")
     await rows.get_by_role("link", name=letter_id, exact=True).click()
-    await expect(state_of(page)).to_have_text("completed")
+    await expect(state_of(page)).to_have_text("delivered")
     await expect(page.locator(".timeline li")).to_have_count(2)  # accepted, delivered
 
 
@@ -108,7 +108,7 @@ async def send_again(server: Server, sim: Sim, page: Page) -> None:
     await expect(page.locator("main")).to_contain_text("message is too long")
     await page.get_by_role("button", name="Send again").click()
     await expect(page.get_by_role("status")).to_contain_text(f"Letter {letter_id} is sent again.")
-    await expect(state_of(page)).to_have_text("completed")
+    await expect(state_of(page)).to_have_text("delivered")
 
 
 async def resolve(server: Server, sim: Sim, page: Page) -> None:
@@ -120,7 +120,7 @@ async def resolve(server: Server, sim: Sim, page: Page) -> None:
         await page.goto(f"{server.url}{LETTERS}/{letter_id}")
         await expect(state_of(page)).to_have_text("uncertain")
         await page.get_by_role("button", name=button).click()
-        await expect(state_of(page)).to_have_text("completed")
+        await expect(state_of(page)).to_have_text("delivered")
         assert len((await sim.get("sent", chat=chat))["deliveries"]) == times
 
 
@@ -259,7 +259,7 @@ def test_without_javascript_one_signs_in_reads_and_sends_again(tmp_path: Path) -
             await expect(page.get_by_role("status")).to_contain_text("is sent again")
             await ended(home, letter_id)
             await page.reload()
-            await expect(state_of(page)).to_have_text("completed")
+            await expect(state_of(page)).to_have_text("delivered")
             await page.goto(f"{home.url}/admin/dead")
             await expect(page.locator(".empty")).to_be_visible()
             await page.locator("details.menu summary").click()

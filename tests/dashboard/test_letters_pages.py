@@ -150,8 +150,8 @@ def test_all_of_a_filter_is_dealt_with_after_its_count_was_shown(tmp_path: Path)
             assert "Letters sent again: 1" in page.text
             assert await ended(home, ids[0]) is State.COMPLETED
             page = await browser.get("/admin/letters?state=failed")
-            page = await browser.submit(page, "/admin/letters/bulk", button="Clear")
-            assert "cleared away: 2" in page.text
+            page = await browser.submit(page, "/admin/letters/bulk", button="Delete")
+            assert "deleted: 2" in page.text
             page = await browser.submit(page, "/admin/letters/bulk")
             counted = await home.peik.outbox.service.count(LetterFilter(state=State.FAILED))
             assert counted.letters == 0

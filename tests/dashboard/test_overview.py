@@ -9,11 +9,13 @@ import aiohttp
 import msgspec
 import pytest
 
+from peik.broadcasts.model import Broadcast, Phase, RecipientCounts
 from peik.core.events import StoreFailed
 from peik.core.letter import LetterCall
 from peik.web.dashboard.render import ChartBar, Dot, lines, nice_top, seconds_text, stacked
-from tests.dashboard.visiting import BOT, House, visit
+from tests.dashboard.visiting import BOT, Answer, House, Visit, visit
 from tests.patience import PATIENCE_S
+from tests.web.accounts import until
 
 
 async def deliver(home: House, count: int) -> None:
@@ -42,7 +44,7 @@ def test_the_overview_shows_what_was_delivered_and_where_peik_stands(tmp_path: P
             assert str(BOT) in page.text
             titles = [tag for tag, values in page.tags if tag == "svg" and values.get("class") == "chart"]
             assert len(titles) == 2
-            bars = re.findall(r"Delivered: (\d+), Failed: 0", page.text)
+            bars = re.findall(r"Delivered: (\d+), Failures: 0", page.text)
             assert sum(map(int, bars)) == 3, "in one minute, or in two"
             day = await browser.get("/admin?span=day")
             assert "Delivered 3 Last day" in day.text
@@ -136,3 +138,51 @@ def test_seconds_are_told_in_the_unit_that_fits() -> None:
         "1.5 min",
         "2 h",
     ]
+
+
+async def shown(browser: Visit, path: str) -> Answer | None:
+    """The page, once its table has two that wait and three that are delayed, and no sum of these."""
+    page = await browser.get(path)
+    cells = re.findall(r'class="num"[^>]*>\s*(\d+)</td>', page.body)
+    is_right = cells[:3] == ["2", "0", "3"]
+    tile = re.search(r"waiting 2\b", page.text, re.IGNORECASE)
+    return page if is_right and (tile is not None or path != "/admin") else None
+
+
+def test_what_waits_on_the_tile_waits_in_the_tables(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        far_ms = home.peik.clock.wall_ms() + 3_600_000
+        calls = [
+            LetterCall(
+                bot_id=BOT,
+                method="sendMessage",
+                params=b'{"chat_id":5,"text":"x"}',
+                send_at_ms=far_ms if place < 3 else None,
+            )
+            for place in range(5)
+        ]
+        async with home.visitor() as browser:
+            await browser.submit(await browser.get(f"/admin/bots/{BOT}"), f"/admin/bots/{BOT}/pause")
+            await home.peik.outbox.service.accept(calls)
+            await until(lambda: shown(browser, "/admin"))  # it is asked for once a second
+            assert await shown(browser, "/admin/bots") is not None
+
+    visit(tmp_path, story)
+
+
+@pytest.mark.parametrize(
+    ("phase", "counts", "unrecalled", "done"),
+    [
+        (Phase.RUNNING, RecipientCounts(delivered=60, failed=10), 0, (70, 100)),
+        (Phase.RECALLING, RecipientCounts(delivered=40, recalled=20, failed=10, suppressed=30), 5, (25, 60)),
+        (Phase.RECALLED, RecipientCounts(delivered=5, recalled=55, failed=10, suppressed=30), 5, (60, 60)),
+    ],
+)
+def test_the_bar_of_a_recall_is_of_what_was_sent(
+    phase: Phase, counts: RecipientCounts, unrecalled: int, done: tuple[int, int]
+) -> None:
+    one = Broadcast(
+        id="1", bot_id=1, method="sendMessage", params="{}", created_at_ms=0,
+        phase=phase, total=100, counts=counts, unrecalled=unrecalled,
+    )  # fmt: skip
+    assert one.steps_done == done

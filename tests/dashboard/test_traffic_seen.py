@@ -31,7 +31,7 @@ def test_the_page_of_a_letter_follows_its_delivery_without_being_asked(tmp_path:
             await expect(page.locator("h1")).to_contain_text("waiting")
             await expect(page.locator("[data-live-state]")).to_have_text("live", timeout=PATIENCE_MS)
             await service.hold_chat(BOT, 5, 0)
-            await expect(page.locator("h1")).to_contain_text("completed", timeout=PATIENCE_MS)
+            await expect(page.locator("h1")).to_contain_text("delivered", timeout=PATIENCE_MS)
             await expect(page.locator(".timeline")).to_contain_text("delivered", timeout=PATIENCE_MS)
 
     visit(tmp_path, story)
