@@ -497,7 +497,8 @@ class Dashboard:
         self._otherwise = otherwise
         self._alerts = peik.watch.alerts
         assets = Assets()
-        renderer = Renderer(load(), assets, peik.clock, alerts=self._alerts_of)
+        renderer = Renderer(load(), assets, peik.clock, alerts=self._alerts_of, bot_name=self._name_of)
+        self._known = peik.outbox.service.known
         documents = peik.store.documents
         people = People(documents, peik.clock)
         self.board = Board(
@@ -543,6 +544,10 @@ class Dashboard:
 
     def _alerts_of(self, visitor: Visitor) -> int:
         return sum(visitor.bot_ids is None or visitor.key.serves(alert.bot_id) for alert in self._alerts.ongoing())
+
+    def _name_of(self, bot_id: int) -> str | None:
+        bot = self._known(bot_id)
+        return None if bot is None else bot.username
 
     def end(self) -> None:
         """Streams end, so that a server that stops need not wait for them."""

@@ -22,6 +22,7 @@ from peik.inbox.service import Recovery
 from peik.inbox.store import PushPort
 from peik.jobs.store import JobKinds
 from peik.monitoring.figures import LATE_MINUTES
+from peik.notifications.wiring import BotNames
 from peik.outbox.store import BotRecord, Poster
 from peik.outbox.wiring import tokens_of
 from peik.secrets.seals import BAD_KEY
@@ -80,7 +81,13 @@ class Lifetime:
             run(_mend_figures(runtime)),
         ]
         if not self._is_alone:  # looks four times a minute, for all of a virtual month
-            self._counting += [run(runtime.watch.rounds.run()), run(runtime.watch.clock.run())]
+            names = BotNames(
+                runtime.outbox.service,
+                runtime.outbox.courier.routes,
+                runtime.clock,
+                is_meant=lambda: runtime.outbox.leases.holds(CHORES),
+            )
+            self._counting += [run(runtime.watch.rounds.run()), run(runtime.watch.clock.run()), run(names.run())]
         self._chores = await runtime.jobs.workers.start(self._group)
         runtime.notifications.contacts.start(self._group)
         runtime.notifications.contacts.look()

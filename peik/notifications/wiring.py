@@ -1,6 +1,8 @@
 """How contacts, links and notifications are put together: what they need of the outbox comes in as small pieces."""
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -9,7 +11,8 @@ from peik.clock import Clock, zone_of
 from peik.contacts.engine import ContactCollector
 from peik.core.letter import LetterCall, Priority
 from peik.core.outcome import Delivered, judge
-from peik.errors import Conflict, Problem, StartError
+from peik.core.token import Token
+from peik.errors import Conflict, Problem, StartError, StoreUnavailable
 from peik.notifications.links import Links, Redeeming
 from peik.notifications.model import Parcel
 from peik.notifications.queue import NotificationDispatch, Packing, Releasing
@@ -17,13 +20,16 @@ from peik.notifications.service import Checking, NotificationService, Notificati
 from peik.notifications.templates import Templates, load_outreach
 from peik.notifications.upkeep import Cleaning
 from peik.outbox.service import OutboxService
-from peik.outbox.store import LetterFilter, LetterView
+from peik.outbox.store import BotRecord, LetterFilter, LetterView
 from peik.outbox.wiring import Outbox
 from peik.settings.config import Config
 from peik.telegram.port import Request
 from peik.telegram.routes import Routes
 
 ASK_S = 5.0  # for getMe: who wants a link waits for it
+NAMES_LOOK_S = 5.0  # so soon after a bot was added it has its name
+NAME_AGAIN_S = 600.0  # one that Telegram did not tell
+NAME_FRESH_S = 86_400.0
 KEYS_MS = (
     40 * 3600 * 1000
 )  # keys of letters are kept for 48 hours: anyone who comes later looks for the letters themselves
@@ -181,13 +187,50 @@ class OutreachBots:
         bot = self._service.bot(bot_id)
         if bot.username is not None:
             return bot.username
-        reply = await self._routes.carry(Request(token=bot.token, method="getMe", params=b"{}", timeout_s=ASK_S))
-        outcome = judge(reply, method="getMe")
-        if not isinstance(outcome, Delivered):
-            return None
-        me = msgspec.json.decode(outcome.result, type=_Me)
-        await self._service.note_me(bot_id, outcome.result.decode(), me.username)
-        return me.username
+        return await _ask_name(self._service, self._routes, bot)
+
+
+async def _ask_name(service: OutboxService, routes: Routes, bot: BotRecord) -> str | None:
+    """What Telegram says of a bot is kept. Its name; None: it did not answer, or there is none."""
+    reply = await routes.carry(Request(token=bot.token, method="getMe", params=b"{}", timeout_s=ASK_S))
+    outcome = judge(reply, method="getMe")
+    if not isinstance(outcome, Delivered):
+        return None
+    me = msgspec.json.decode(outcome.result, type=_Me)
+    await service.note_me(bot.bot_id, outcome.result.decode(), me.username)
+    return me.username
+
+
+class BotNames:
+    """Asks Telegram what each bot is called: soon after it was added, and once a day, for its owner can rename it. One node does
+    it for all."""
+
+    def __init__(self, service: OutboxService, routes: Routes, clock: Clock, *, is_meant: Callable[[], bool]) -> None:
+        self._service = service
+        self._routes = routes
+        self._clock = clock
+        self._is_meant = is_meant
+        self._asked: dict[Token, float] = {}  # a new token may be of a bot with a new name
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        task = asyncio.current_task()
+        assert task is not None
+        while not task.cancelling():  # asked: a library can swallow a cancellation on Python 3.11
+            await self.look()
+            await asyncio.sleep(NAMES_LOOK_S)
+
+    async def look(self) -> None:
+        """Ask for those whose time it is, one after the other."""
+        bots = {bot.token: bot for bot in self._service.bots() if not bot.token.is_account and bot.paused is None}
+        self._asked = {token: at for token, at in self._asked.items() if token in bots}
+        for token, bot in bots.items():
+            now = self._clock.mono()
+            fresh_s = NAME_AGAIN_S if bot.me is None else NAME_FRESH_S
+            if self._is_meant() and now - self._asked.get(token, float("-inf")) >= fresh_s:
+                self._asked[token] = now
+                with contextlib.suppress(StoreUnavailable):
+                    await _ask_name(self._service, self._routes, bot)
 
 
 class _Me(msgspec.Struct):

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from peik.admin.model import Role
 from peik.core.arrival import Arrival
-from peik.core.letter import LetterCall, Priority, State, priority_of
+from peik.core.letter import Chat, LetterCall, Priority, State, priority_of
 from peik.core.lifecycle import UNCERTAIN
 from peik.core.trace import certainty, plain
 from peik.errors import BadInput, Problem
@@ -53,6 +53,7 @@ class LetterLine(msgspec.Struct, frozen=True, kw_only=True):
     letter: LetterView
     words: str
     why: str | None
+    person: str | None = None  # or the title of a group, if it is a known chat
 
 
 class LetterPages:
@@ -280,10 +281,24 @@ def _count_in(tally: Tally, state: str) -> int:
 
 async def lines_of(board: Board, letters: list[LetterView]) -> list[LetterLine]:
     whys = await asyncio.gather(*(board.peik.outbox.service.why(letter) for letter in letters))
+    people = await names_of(board, letters)
     return [
-        LetterLine(letter=letter, words=words_of(letter.params), why=_reason(letter) if why is None else why)
+        LetterLine(
+            letter=letter,
+            words=words_of(letter.params),
+            why=_reason(letter) if why is None else why,
+            person=people.get((letter.bot_id, letter.chat)),
+        )
         for letter, why in zip(letters, whys, strict=True)
     ]
+
+
+async def names_of(board: Board, letters: list[LetterView]) -> dict[tuple[int, Chat], str]:
+    """What the chats of these letters are called, as far as they are known."""
+    chats = list({(letter.bot_id, letter.chat) for letter in letters if isinstance(letter.chat, int)})
+    store = board.peik.store.contacts
+    found = await asyncio.gather(*(store.contact(bot_id, chat) for bot_id, chat in chats))
+    return {place: one.name for place, one in zip(chats, found, strict=True) if one is not None and one.name}
 
 
 def _reason(letter: LetterView) -> str | None:
@@ -386,6 +401,7 @@ class OneLetterPage:
             may_cancel=may_act and letter.state in _OPEN,
             may_change=may_act and letter.state in _OPEN,
             may_hurry=may_act and letter.state is State.DELAYED and letter.due_at_ms is not None,
+            person=(await names_of(self._board, [letter])).get((letter.bot_id, letter.chat)),
             message_id=message_id_of(letter.result),
             trace=None if letter.trace is None else plain(letter.trace),
             trace_certainty=None if letter.trace is None else certainty(letter.trace),

@@ -46,11 +46,16 @@ class Bubble(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def bubble_of(params: str | bytes) -> Bubble:
-    """Of the parameters of a call, or of a message of an update."""
+    """Of the parameters of a call, or of an update."""
     try:
         given: Any = msgspec.json.decode(params)
     except msgspec.DecodeError:
         given = None
+    if (
+        isinstance(given, dict) and "update_id" in given
+    ):  # what else it has is one object; of a press, the message pressed
+        given = next((one for one in given.values() if isinstance(one, dict)), None)
+        given = given["message"] if isinstance(given, dict) and isinstance(given.get("message"), dict) else given
     if not isinstance(given, dict):
         return Bubble(text=Markup())
     name = next((one for one in _WORDS if isinstance(given.get(one), str) and given[one].strip()), None)

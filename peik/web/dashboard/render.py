@@ -351,9 +351,15 @@ _FOLDER = Path(__file__).with_name("templates")
 
 class Renderer:
     def __init__(
-        self, words: DashboardWords, assets: Assets, clock: Clock, *, alerts: "Callable[[Visitor], int]"
+        self,
+        words: DashboardWords,
+        assets: Assets,
+        clock: Clock,
+        *,
+        alerts: "Callable[[Visitor], int]",
+        bot_name: Callable[[int], str | None],
     ) -> None:
-        """`alerts`: how many are ongoing that concern a visitor. Every page shows it."""
+        """`alerts`: how many are ongoing that concern a visitor. Every page shows it. `bot_name`: its name at Telegram."""
         self.words = words
         self._clock = clock
         self._nav = Nav(frozenset())
@@ -376,6 +382,7 @@ class Renderer:
             secs=seconds_text,
             without_secrets=shown_address,
             bubble_of=bubble_of,
+            bot_name=bot_name,
         )
 
     def problem_text(self, language: str, problem: Problem) -> str:
