@@ -21,6 +21,7 @@ class Role(enum.Enum):
     CONNECTING = "Connecting"
     FOLLOWING = "Following what happens"
     READING = "Reading chats"
+    ASKING = "Joining, and contacts"
     SENDING = "Sending"
 
 
@@ -67,6 +68,15 @@ DOCUMENTED: dict[Role, dict[str, str]] = {
             "AUTH_KEY_DUPLICATED AUTH_KEY_PERM_EMPTY CHANNEL_INVALID CHANNEL_PRIVATE CHAT_ID_INVALID "
             "PEER_ID_INVALID TIMEOUT "
         ),
+    },
+    Role.ASKING: {
+        "messages.importChatInvite": (
+            "CHANNELS_TOO_MUCH INVITE_HASH_EMPTY INVITE_HASH_EXPIRED INVITE_HASH_INVALID INVITE_REQUEST_SENT USERS_TOO_MUCH"
+        ),
+        "messages.checkChatInvite": "INVITE_HASH_EMPTY INVITE_HASH_EXPIRED INVITE_HASH_INVALID",
+        "channels.joinChannel": "CHANNELS_TOO_MUCH CHANNEL_INVALID CHANNEL_PRIVATE INVITE_REQUEST_SENT",
+        "contacts.getContacts": "",
+        "contacts.importContacts": "",
     },
     Role.SENDING: {
         "contacts.resolveUsername": (
@@ -159,6 +169,13 @@ _BY_TROUBLE: dict[Role, dict[Trouble, str]] = {
         Trouble.FLOOD: "waited for, once for all that the account asks; the session is `flood_wait`",
         Trouble.OFFLINE: "tried again, at most an hour later each time; other chats go on; alert `session-behind`",
         Trouble.REFUSED: "this chat is given up until the next connect, and told of; other chats go on",
+    },
+    Role.ASKING: {
+        Trouble.REVOKED: "said (409); the session is `revoked` at its next request",
+        Trouble.PASSWORD_NEEDED: "said, by Telegram's name of the error",
+        Trouble.FLOOD: "said (409); the session is `flood_wait`, and asks nothing until then",
+        Trouble.OFFLINE: "said (503); ask again",
+        Trouble.REFUSED: "said, by Telegram's name of the error",
     },
 }
 _LOST_CHANNELS = frozenset({"CHANNEL_PRIVATE", "CHANNEL_INVALID"})

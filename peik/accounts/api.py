@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from peik.accounts.answers import SESSION_ID_PATTERN, SessionAnswer, SessionChatAnswer, SessionId
+from peik.accounts.client import PhoneContact
 from peik.archive.store import Session, SessionFilter, SessionState
 from peik.core.units import rfc3339
 from peik.errors import BadInput, Conflict, NotFound
@@ -166,6 +167,24 @@ class ExportBody(msgspec.Struct, forbid_unknown_fields=True):
     plain: bool = False
 
 
+class JoinBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST …/join`: an invite link, a link to a public chat, or @name."""
+
+    link: str
+
+
+class NewContactBody(msgspec.Struct, forbid_unknown_fields=True):
+    phone: str
+    first_name: str
+    last_name: str = ""
+
+
+class ContactsBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`POST …/contacts`: 1 to 100 at once, 300 a day."""
+
+    contacts: list[NewContactBody]
+
+
 class CleanupBody(msgspec.Struct, forbid_unknown_fields=True):
     """`POST /v1/sessions/cleanup`."""
 
@@ -188,6 +207,33 @@ class ExportedAnswer(msgspec.Struct, frozen=True, kw_only=True):
         str, msgspec.Meta(description="Whoever has it, and its passphrase if it is sealed, is the account. Shown once.")
     ]
     is_sealed: bool
+
+
+class SessionContactAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    user_id: str | None
+    phone: str | None
+    first_name: str
+    last_name: str
+    username: str | None
+
+    @classmethod
+    def of(cls, one: PhoneContact) -> "SessionContactAnswer":
+        return cls(
+            user_id=None if one.user_id is None else str(one.user_id),
+            phone=one.phone,
+            first_name=one.first_name,
+            last_name=one.last_name,
+            username=one.username,
+        )
+
+
+class SessionContactsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    contacts: list[SessionContactAnswer]
+
+
+class AddedContactsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    contacts: Annotated[list[SessionContactAnswer], msgspec.Meta(description="Those who have an account.")]
+    later: Annotated[list[str], msgspec.Meta(description="Phones that Telegram wants to be given again another day.")]
 
 
 class RemovedSessionsAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -430,6 +476,37 @@ class SessionApi(NeedsAccounts):
         """Note that the account was used now; kept every few seconds at most."""
         await self._service.update_session_activity(session_id)
         return SessionAnswer.of(await self._service.session(session_id))
+
+    # ---- contacts, and joining ----
+
+    @_admin_operation("GET", f"{_ONE}/contacts", name="listSessionContacts", problems=_ASKED)
+    async def list_contacts(self, caller: Caller, session_id: SessionInPath) -> SessionContactsAnswer:
+        """The account's own list of contacts, asked for at Telegram by the node that runs it."""
+        found = await self._service.contacts(session_id)
+        return SessionContactsAnswer(contacts=[SessionContactAnswer.of(one) for one in found])
+
+    @_admin_operation(
+        "POST",
+        f"{_ONE}/contacts",
+        name="addSessionContacts",
+        example={"contacts": [{"phone": "+998 90 123 45 67", "first_name": "Sara"}]},
+        answers={200: AddedContactsAnswer},
+        problems=_STEP,
+    )
+    async def add_contacts(self, caller: Caller, session_id: SessionInPath, body: ContactsBody) -> AddedContactsAnswer:
+        """Add people to the account's contacts by their phones, and learn who of them has an account."""
+        wanted = [
+            PhoneContact(phone=one.phone, first_name=one.first_name, last_name=one.last_name) for one in body.contacts
+        ]
+        added, later = await self._service.add_contacts(session_id, wanted)
+        return AddedContactsAnswer(contacts=[SessionContactAnswer.of(one) for one in added], later=later)
+
+    @_admin_operation(
+        "POST", f"{_ONE}/join", name="joinChat", example={"link": "https://t.me/+AbCdEf0123456789"}, problems=_STEP
+    )
+    async def join(self, caller: Caller, session_id: SessionInPath, body: JoinBody) -> SessionChatAnswer:
+        """Join a group or a channel by its invite link or its public name; what is written from then on is archived."""
+        return SessionChatAnswer.of(await self._service.join(session_id, body.link))
 
     # ---- chats ----
 

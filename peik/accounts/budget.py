@@ -75,6 +75,7 @@ class Budget:
 
 
 REQUEST_S = 60.0
+ONCE_S = 20.0  # so long somebody is kept waiting for the account's turn
 
 T = TypeVar("T")
 
@@ -114,6 +115,24 @@ class PatientRequests:
         self, client: AccountClient, chat_id: int, access: bytes | None, *, below: int | None, above: int, limit: int
     ) -> list[Message]:
         return await self._answered(lambda: client.history(chat_id, access, below=below, above=above, limit=limit))
+
+    async def once(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """What somebody waits for: within the budget, and not again after a flood wait, which is told. Raises ClientError."""
+        wait_s = self._budget.ready_at(self._session_id) - self._budget.now()
+        if wait_s > ONCE_S:
+            raise ClientError(Trouble.FLOOD, f"This account may ask again in {wait_s:.0f} s.", wait_s=wait_s)
+        await self._budget.turn(self._session_id)
+        try:
+            async with asyncio.timeout(REQUEST_S):
+                return await ask()
+        except TimeoutError:
+            raise ClientError(Trouble.OFFLINE, "Telegram does not answer.") from None
+        except ClientError as error:
+            if error.trouble is Trouble.FLOOD:
+                self._budget.flooded(self._session_id, error.wait_s)
+                self._is_flooded = True
+                await self._on_flood(error)
+            raise
 
     async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
         """Raises ClientError, but never FLOOD."""

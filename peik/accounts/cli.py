@@ -659,6 +659,51 @@ def _note_nobody(context: CommandContext) -> None:
         context.note("A Peik on this archive sees that within moments; if none runs, start `peik serve`.")
 
 
+# ---- contacts, and joining ----
+
+
+@asks(app, has_archive=True)
+def join(
+    context: CommandContext,
+    session: SessionId,
+    link: Annotated[str, typer.Argument(metavar="LINK", help="https://t.me/+…, https://t.me/name or @name.")],
+) -> None:
+    """Let an account join a group or a channel. What is written there from then on is archived."""
+    chat = context.accounts.document(_api().join, session_id=session, body={"link": link})
+    context.say(chat, f"Session {session} is in {chat['title'] or 'the chat'} ({chat['chat_id']}).")
+
+
+@asks(app, has_archive=True)
+def contacts(
+    context: CommandContext,
+    session: SessionId,
+    add: Annotated[
+        list[str] | None, typer.Option(metavar="PHONE=NAME", help="Add this one instead; again for more.")
+    ] = None,
+) -> None:
+    """List an account's contacts, or add people by their phones and see who of them has an account."""
+    if add:
+        wanted = [{"phone": phone, "first_name": name} for phone, name in (pair(text, "--add") for text in add)]
+        answer = context.accounts.document(_api().add_contacts, session_id=session, body={"contacts": wanted})
+    else:
+        answer = context.accounts.document(_api().list_contacts, session_id=session)
+    found = answer["contacts"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.cli.output import table
+
+        rows = [
+            (one["user_id"], one["phone"], f"{one['first_name']} {one['last_name']}".strip(), one["username"])
+            for one in found
+        ]
+        return table(("user", "phone", "name", "username"), rows, empty="Nobody.")
+
+    context.show(answer, draw)
+    if answer.get("later"):
+        context.note(f"Telegram wants these to be given again another day: {', '.join(answer['later'])}.")  # type: ignore[arg-type]
+
+
 # ---- reading histories ----
 
 

@@ -69,6 +69,16 @@ class Dialog(msgspec.Struct, frozen=True, kw_only=True):
     access: bytes  # what `history` needs to open it again after a restart
 
 
+class PhoneContact(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody in the account's list of contacts; without a user id, somebody who is to be added to it."""
+
+    phone: str | None
+    first_name: str
+    last_name: str = ""
+    user_id: int | None = None
+    username: str | None = None
+
+
 class HistoryGap(msgspec.Struct, frozen=True, kw_only=True):
     """Telegram said that it cannot replay what happened: the chat, or (None) the whole account, has to be read from its
     history."""
@@ -142,6 +152,16 @@ class AccountClient(Protocol):
     ) -> list[Message]:
         """Messages with ids below and above these, the newest first. `below` None: from the newest. Fewer than `limit`: there
         are no more."""
+
+    # asking for the account
+    async def join(self, link: str) -> Dialog:
+        """The chat of an invite link or of a public name; at once if it is a member already. Raises REFUSED, also if an admin
+        has to let it in first."""
+
+    async def contacts(self) -> list[PhoneContact]: ...
+
+    async def add_contacts(self, wanted: Sequence[PhoneContact]) -> tuple[list[PhoneContact], list[str]]:
+        """Those who have an account, and the phones that Telegram wants to be given again later. At most CONTACTS_MAX."""
 
     # sending
     async def carry(self, request: Request, *, random_id: int) -> Reply:

@@ -98,6 +98,16 @@ class ChatStates:
         await self.change_all(news, seen)
         self._listed |= news.keys()
 
+    async def joined(self, dialog: Dialog) -> ChatState:
+        """Nothing is owed from before; a crawl may read it."""
+
+        def made(old: ChatState) -> ChatState:
+            is_new = not (old.updated_at_ms or is_shared(dialog.chat_id))
+            top = dialog.top_message_id
+            return self.named(msgspec.structs.replace(old, newest_id=top, checked_to=top) if is_new else old, dialog)
+
+        return await self.change(dialog.chat_id, made)
+
     def named(self, state: ChatState, dialog: Dialog) -> ChatState:
         """With its name, and what opens it, as Telegram has them now."""
         if is_shared(state.chat_id) and dialog.top_message_id > state.newest_id:

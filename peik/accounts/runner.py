@@ -199,6 +199,7 @@ class SessionRunner:
         self._retries = ChatRetries(session_id, clock=tools.clock, events=tools.events)
         self._client: AccountClient | None = None
         self._me: Me | None = None
+        self._asking: PatientRequests | None = None  # of this connection
         self._up_at: float | None = None  # since when it listens
         self._failures = 0  # in a row
         self._is_down = False  # and somebody was told
@@ -218,6 +219,16 @@ class SessionRunner:
     @property
     def me(self) -> Me | None:
         return self._me
+
+    async def ask(self, act: Callable[[AccountClient], Awaitable[T]]) -> T:
+        """One request of somebody who waits for it. Raises Conflict while it is not connected here, and ClientError."""
+        client, asking = self.client, self._asking
+        if client is None or asking is None:
+            raise Conflict(
+                code="session_unconnected",
+                detail=f"Session {self.session_id} is not connected just now; see its health.",
+            )
+        return await asking.once(lambda: act(client))
 
     @property
     def is_failing(self) -> bool:
@@ -324,7 +335,9 @@ class SessionRunner:
         is_waiting = session.state is SessionState.FLOOD_WAIT and wait_s > 0
         if is_waiting:
             tools.budget.flooded(self.session_id, wait_s)  # of a life before this one
-        asking = PatientRequests(self.session_id, tools.budget, on_flood=self._flooded, on_calm=self._calm)
+        asking = self._asking = PatientRequests(
+            self.session_id, tools.budget, on_flood=self._flooded, on_calm=self._calm
+        )
         reconciler = Reconciler(
             self._chats,
             book=tools.book,

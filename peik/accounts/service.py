@@ -7,7 +7,7 @@ from typing import Protocol
 
 import msgspec
 
-from peik.accounts.client import ClientError
+from peik.accounts.client import ClientError, PhoneContact
 from peik.accounts.crew import Crew
 from peik.accounts.events import ArchiveAway, ArchiveBack
 from peik.accounts.feeds import FeedFilter, Feeds, Follower
@@ -16,6 +16,7 @@ from peik.accounts.registry import (
     OLD_DAYS,
     AccountPort,
     Registry,
+    normal_phone,
     proxy_context,
     remove_old_sessions,
     secret_context,
@@ -44,6 +45,10 @@ from peik.secrets.vault import Vault
 OPEN_RETRY_S = 2.0
 OPEN_RETRY_S_MAX = 60.0
 RESTART_S = 1.0
+DAY_S = 86_400.0
+JOINS_A_DAY_MAX = 20  # no figure is known; people who join more are limited
+CONTACTS_MAX = 100  # at once
+CONTACTS_A_DAY_MAX = 300
 
 
 class Chore(Protocol):
@@ -88,6 +93,7 @@ class OpenAccounts:
         self._away: str | None = "The archive is not open yet."
         self._tasks: list[asyncio.Task[None]] = []
         self._is_opened = False
+        self._done_at: dict[tuple[str, str], list[float]] = {}  # what each account did in the last day
 
     # ---- from open to close ----
 
@@ -418,6 +424,58 @@ class AccountService(OpenAccounts):
         """After a change of PEIK_SECRET_KEY."""
         self._must_be_open()
         return await reseal(self._registry, self._vault)
+
+    # ---- what an account asks Telegram for itself, on the node that runs it ----
+
+    async def join(self, session_id: str, link: str) -> ChatState:
+        """By an invite link, or a public name. Raises Conflict if it does not run here, or was in too many chats today."""
+        runner = await self._running(session_id)
+        self._count(session_id, "join", 1, JOINS_A_DAY_MAX)
+        try:
+            dialog = await runner.ask(lambda client: client.join(link))
+        except ClientError as error:
+            raise problem_of(error) from None
+        return await runner.chats.joined(dialog)
+
+    async def contacts(self, session_id: str) -> list[PhoneContact]:
+        runner = await self._running(session_id)
+        try:
+            return await runner.ask(lambda client: client.contacts())
+        except ClientError as error:
+            raise problem_of(error) from None
+
+    async def add_contacts(
+        self, session_id: str, wanted: Sequence[PhoneContact]
+    ) -> tuple[list[PhoneContact], list[str]]:
+        """Those who have an account, and the phones that are to be given again later."""
+        if not 0 < len(wanted) <= CONTACTS_MAX:
+            raise BadInput(code="bad_contacts", detail=f"Give 1 to {CONTACTS_MAX} contacts at once.")
+        numbered = [msgspec.structs.replace(one, phone=normal_phone(one.phone or "")) for one in wanted]
+        runner = await self._running(session_id)
+        self._count(session_id, "contact", len(numbered), CONTACTS_A_DAY_MAX)
+        try:
+            return await runner.ask(lambda client: client.add_contacts(numbered))
+        except ClientError as error:
+            raise problem_of(error) from None
+
+    async def _running(self, session_id: str) -> SessionRunner:
+        await self.session(session_id)
+        runner = self.crew.runner_of(session_id)
+        if runner is None:
+            raise Conflict(code="session_elsewhere", detail=f"Session {session_id} does not run on this node.")
+        return runner
+
+    def _count(self, session_id: str, what: str, count: int, most: int) -> None:
+        """Telegram limits accounts that join and look up many, without a figure, and for days. We stop before."""
+        now = self._clock.mono()
+        done = [at for at in self._done_at.get((session_id, what), ()) if now - at < DAY_S]
+        if len(done) + count > most:
+            raise Conflict(
+                code="too_many_a_day",
+                detail=f"This account did so {len(done)} times in the last 24 hours; {most} are allowed. Telegram limits "
+                "accounts that do it more often.",
+            )
+        self._done_at[session_id, what] = [*done, *([now] * count)]
 
     # ---- what they saw ----
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from peik.accounts.answers import SessionAnswer
-from peik.accounts.api import SessionApi
+from peik.accounts.answers import SessionAnswer, SessionChatAnswer
+from peik.accounts.api import AddedContactsAnswer, ContactsBody, JoinBody, SessionApi, SessionContactsAnswer
 from peik.accounts.wiring import service_alone
 from peik.archive.api import MessageApi
 from peik.archive.wiring import beside
@@ -89,6 +89,15 @@ class ArchiveSessions(SessionApi):
         raise _needs_node()
 
     async def log_out(self, caller: Caller, session_id: str) -> SessionAnswer:
+        raise _needs_node()
+
+    async def join(self, caller: Caller, session_id: str, body: JoinBody) -> SessionChatAnswer:
+        raise _needs_node()
+
+    async def list_contacts(self, caller: Caller, session_id: str) -> SessionContactsAnswer:
+        raise _needs_node()
+
+    async def add_contacts(self, caller: Caller, session_id: str, body: ContactsBody) -> AddedContactsAnswer:
         raise _needs_node()
 
 

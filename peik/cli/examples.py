@@ -91,6 +91,8 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "sessions log-out": ("s1 --yes",),
     "sessions crawl": ("s1 -1001234567890 --until 2026-01-01",),
     "sessions sign-in": ("s1", "s1 --qr"),
+    "sessions join": ("s1 https://t.me/+AbCdEf0123456789",),
+    "sessions contacts": ("s1", "s1 --add +998901234567=Sara"),
     "sessions export": ("s1",),
     "sessions import-string": ("--agent shop --check",),
     "sessions import": ("old.session --agent shop --check",),

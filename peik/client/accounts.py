@@ -273,6 +273,34 @@ class AccountCalls:
         """At Telegram, too: to run again it has to sign in again."""
         return await self._step(SessionApi.log_out, session_id)
 
+    # ---- contacts, and joining ----
+
+    async def join_chat(self, session_id: SessionId, link: str) -> SessionChat:
+        """By an invite link, a link to a public chat, or @name. What is written there from then on is archived."""
+        return await self._open_transport().ask(
+            SessionApi.join, into=SessionChat, session_id=_id(session_id), body={"link": link}, timeout_s=STEP_S
+        )
+
+    async def contacts_of_session(self, session_id: SessionId) -> list[dict[str, Any]]:
+        """The account's own contacts: user_id, phone, first_name, last_name, username."""
+        answer = await self._open_transport().ask(
+            SessionApi.list_contacts, into=dict[str, list[dict[str, Any]]], session_id=_id(session_id), timeout_s=STEP_S
+        )
+        return answer["contacts"]
+
+    async def add_contacts(
+        self, session_id: SessionId, contacts: Sequence[Mapping[str, str]]
+    ) -> tuple[list[dict[str, Any]], list[str]]:
+        """Add people by `phone` and `first_name`: those who have an account, and the phones to be given again another day."""
+        answer = await self._open_transport().ask(
+            SessionApi.add_contacts,
+            into=dict[str, Any],
+            session_id=_id(session_id),
+            body={"contacts": [dict(one) for one in contacts]},
+            timeout_s=STEP_S,
+        )
+        return answer["contacts"], answer["later"]
+
     # ---- chats and their history ----
 
     async def chats_of_session(self, session_id: SessionId) -> list[SessionChat]:

@@ -1,9 +1,12 @@
 """How an account stands, in one line: the rule, and that every door shows it."""
 
+import asyncio
+
 import pytest
 
 from peik.accounts.registry import HealthGrade, health_of
 from peik.archive.store import Session, SessionState
+from peik.errors import Conflict
 from tests.accounts.house import House, play
 
 
@@ -55,5 +58,25 @@ def test_an_account_that_cannot_connect_is_failing_until_it_can() -> None:
         house.accounts.is_down = False
         await house.until(lambda: house.service.unconnected() == [])
         assert health_of(await house.service.session(made.session_id)).grade is HealthGrade.OK
+
+    play(story)
+
+
+def test_an_account_joins_only_so_many_chats_a_day() -> None:
+    async def story(house: House) -> None:
+        made = await house.sign_in(house.ali)
+        await house.until(lambda: house.service.crew.runner_of(made.session_id))
+        await house.until(lambda: house.service.unconnected() == [] and house.clients[-1].is_connected)
+        links = [house.accounts.invite(house.accounts.channel(f"c{number}", house.sara)) for number in range(21)]
+        await asyncio.sleep(30)
+        began = house.clock.mono()
+        for link in links[:20]:
+            await house.service.join(made.session_id, link)
+        assert house.clock.mono() - began >= 19 * 3, "each in its turn of the account"
+        with pytest.raises(Conflict) as caught:
+            await house.service.join(made.session_id, links[20])
+        assert caught.value.code == "too_many_a_day"
+        await asyncio.sleep(86_400)
+        await house.service.join(made.session_id, links[20])
 
     play(story)

@@ -3,6 +3,7 @@ what it does (docs/pages/account_errors.py). And what a strict server does to an
 
 import asyncio
 import random
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from docs.pages.account_errors import DOCUMENTED, Role, code_of_reply, done_with, errors_of, outcome_of, taken_for
 from peik.accounts.budget import Budget
-from peik.accounts.client import AccountClient, ClientError, HistoryGap, Trouble
+from peik.accounts.client import AccountClient, ClientError, HistoryGap, PhoneContact, Trouble
 from peik.accounts.registry import Registry
 from peik.accounts.runner import SessionEnded, SessionRunner, SessionTools
 from peik.accounts.sign_in import SignInSteps
@@ -26,7 +27,7 @@ from tests.accounts.listening import until
 from tests.accounts.memory_archive import MemoryBook
 from tests.accounts.test_telethon_seeing import NEWS_CHAT, TEAM_CHAT, Stage, play
 from tests.accounts.test_telethon_sending import carry
-from tests.accounts.tl_server import CODE, NEWS, PASSWORD, PHONE, SARA, TEAM, TlTelegram, types
+from tests.accounts.tl_server import CODE, INVITE, NEWS, PASSWORD, PHONE, SARA, SARAS_PHONE, TEAM, TlTelegram, types
 
 
 def rows(role: Role) -> list[Any]:
@@ -232,6 +233,57 @@ def test_reading(method: str, name: str) -> None:
             await (client.dialogs() if is_list else client.history(SARA, None, below=None, above=0, limit=10))
         assert caught.value.trouble is taken_for(name)
         assert caught.value.words
+
+    play(story)
+
+
+_ASKED: dict[str, Callable[[AccountClient], Awaitable[object]]] = {
+    "messages.importChatInvite": lambda client: client.join(f"https://t.me/+{INVITE}"),
+    "channels.joinChannel": lambda client: client.join("@news"),
+    "contacts.getContacts": lambda client: client.contacts(),
+    "contacts.importContacts": lambda client: client.add_contacts([PhoneContact(phone=SARAS_PHONE, first_name="S")]),
+}
+
+
+@pytest.mark.parametrize(("method", "name"), [row for row in rows(Role.ASKING) if row.values[0] in _ASKED])
+def test_asking(method: str, name: str) -> None:
+    async def story(stage: Stage) -> None:
+        client = await stage.begin()
+        await until(lambda: stage.notebook.state is not None)
+        stage.server.fail(method, name)
+        with pytest.raises(ClientError) as caught:
+            await _ASKED[method](client)
+        assert caught.value.trouble is taken_for(name)
+        if name == "INVITE_REQUEST_SENT":
+            assert "an admin of the chat has to let it in" in caught.value.words
+
+    play(story)
+
+
+def test_joining_and_contacts() -> None:
+    async def story(stage: Stage) -> None:
+        client = await stage.begin()
+        stage.server.post(TEAM, "from before")
+        for link in (f"https://t.me/+{INVITE}", f"tg://join?invite={INVITE}", f"t.me/joinchat/{INVITE}"):
+            dialog = await client.join(link)  # from the second time on it is a member already
+            assert (dialog.chat_id, dialog.title, dialog.kind, dialog.top_message_id) == (
+                TEAM_CHAT,
+                "Team",
+                "supergroup",
+                1,
+            )
+        for link in ("@news", "https://t.me/news"):
+            assert (await client.join(link)).chat_id == NEWS_CHAT
+        for link in ("https://example.com/+x", "@sara", "https://t.me/+ZZZZZZZZZZZZ", ""):
+            with pytest.raises(ClientError) as caught:
+                await client.join(link)
+            assert caught.value.trouble is Trouble.REFUSED
+        assert await client.contacts() == []
+        wanted = [PhoneContact(phone=phone, first_name="x") for phone in (SARAS_PHONE, "+77010000000", "+998900000099")]
+        added, later = await client.add_contacts(wanted)
+        assert [(one.user_id, one.first_name) for one in added] == [(SARA, "Sara")]
+        assert later == ["+77010000000"]
+        assert [one.user_id for one in await client.contacts()] == [SARA]
 
     play(story)
 

@@ -23,6 +23,7 @@ from telethon.tl.core.rpcresult import RpcError
 from docs.pages.account_errors import ANYWHERE, DOCUMENTED, SLOW_MODE, code_of
 
 ME, SARA, NEWS, TEAM, GROUP = 777, 501, 9001, 9002, 44
+INVITE, SARAS_PHONE = "AbCdEf0123456789", "+998907654321"
 PHONE, CODE, PASSWORD = "+998901234567", "12345", "correct horse"
 
 # What Telegram answers to a key that nobody is signed in with, and to one that still has to give its password.
@@ -55,6 +56,8 @@ class TlTelegram:
         self.senders: list[FakeSender] = []
         self.token_is_scanned = False
         self.too_long: set[int | None] = set()
+        self.joined: set[int] = set()
+        self.contacts: set[int] = set()
         self.slice_max: int | None = None  # so much of a difference at once
         self.tells_channels = False  # in a difference: which channels have news
 
@@ -348,7 +351,34 @@ class TlTelegram:
                    for peer, top in zip(peers, tops, strict=True)]  # fmt: skip
         return types.messages.Dialogs(dialogs, tops, self.chats(), [self.sara()])
 
+    def on_ImportChatInvite(self, request: Any) -> Any:
+        if request.hash != INVITE:
+            return "INVITE_HASH_EXPIRED"
+        if TEAM in self.joined:
+            return "USER_ALREADY_PARTICIPANT"
+        self.joined.add(TEAM)
+        return types.Updates([], [], [self.chats()[1]], self.at, 0)
+
+    def on_CheckChatInvite(self, request: Any) -> Any:
+        return types.ChatInviteAlready(self.chats()[1])
+
+    def on_JoinChannel(self, request: Any) -> Any:
+        return types.Updates([], [], [self.chats()[0]], self.at, 0)
+
+    def on_GetContacts(self, request: Any) -> Any:
+        users = [self.sara()] if SARA in self.contacts else []
+        return types.contacts.Contacts([types.Contact(one.id, True) for one in users], len(users), users)
+
+    def on_ImportContacts(self, request: Any) -> Any:
+        found = [one for one in request.contacts if one.phone == SARAS_PHONE]
+        self.contacts.update(SARA for _ in found)
+        later = [one.client_id for one in request.contacts if one.phone.startswith("+77")]
+        imported = [types.ImportedContact(SARA, one.client_id) for one in found]
+        return types.contacts.ImportedContacts(imported, [], later, [self.sara()] if found else [])
+
     def on_ResolveUsername(self, request: Any) -> Any:
+        if request.username == "news":
+            return types.contacts.ResolvedPeer(types.PeerChannel(NEWS), [self.chats()[0]], [])
         return types.contacts.ResolvedPeer(types.PeerUser(SARA), [], [self.sara()])
 
 

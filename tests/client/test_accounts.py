@@ -165,3 +165,18 @@ def test_an_account_is_exported_and_taken_in_by_its_string(way: str, tmp_path: P
             await peik.import_session_string(string, agent_id="other", passphrase=phrase)
 
     play(way, tmp_path, story)
+
+
+@both
+def test_an_account_joins_a_chat_and_knows_its_contacts(way: str, tmp_path: Path) -> None:
+    async def story(peik: Peik, telegram: Accounts) -> None:
+        session = await signed_in(peik, telegram, telegram.register(ALI, first_name="Ali"), "s1")
+        sara = telegram.register(SARA, first_name="Sara")
+        club = telegram.channel("Club", sara)
+        chat = await peik.join_chat(session, telegram.invite(club))
+        assert (chat.chat_id, chat.title) == (club.chat_id, "Club")
+        added, later = await peik.add_contacts(session, [{"phone": SARA, "first_name": "Sara"}])
+        assert ([one["user_id"] for one in added], later) == ([str(sara.user_id)], [])
+        assert await peik.contacts_of_session(session) == added
+
+    play(way, tmp_path, story)

@@ -134,7 +134,7 @@ def test_only_keys_of_all_bots_come_in_and_only_admin_keys_change(tmp_path: Path
         for verb, path in every_route():
             assert await house.code(verb, path, key=None) == (401, "no_key"), (verb, path)
             assert await house.code(verb, path, key=bound) == (403, "wrong_bot"), (verb, path)
-            if verb != "GET" or path.endswith("/qr"):
+            if verb != "GET" or path.endswith(("/qr", "/contacts")):
                 for one in (reader, sender):
                     assert await house.code(verb, path, key=one) == (403, "wrong_scope"), (verb, path)
             else:
@@ -204,5 +204,46 @@ def test_an_account_moves_by_its_string_and_the_audit_log_has_it_without_the_str
         assert "importSession" in log
         for secret in (phrase, plain["string"], sealed["string"]):
             assert secret not in log
+
+    play_house(tmp_path, story)
+
+
+def test_an_account_joins_by_a_link_and_what_is_written_from_then_on_is_archived(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        session_id = await house.signed_in(ali_of(house))
+        path = f"/v1/sessions/{session_id}"
+        sara = house.telegram.register("+998900000002", first_name="Sara", username="sara")
+        club = house.telegram.channel("Club", sara)
+        house.telegram.say(club, sara, "from before")
+        link = house.telegram.invite(club)
+        joined = await house.post(f"{path}/join", {"link": link})
+        assert (joined["chat_id"], joined["title"], joined["newest_id"]) == (str(club.chat_id), "Club", "1")
+        assert (await house.post(f"{path}/join", {"link": link}))["chat_id"] == str(club.chat_id)
+        house.telegram.say(club, sara, "from now on")
+        (message,) = await house.messages(1)
+        assert message["text"] == "from now on"
+        assert [one["chat_id"] for one in (await house.get(f"{path}/chats"))["chats"]] == [str(club.chat_id)]
+
+        asked = house.telegram.invite(house.telegram.channel("Closed", sara), asks_admin=True)
+        status, problem = await house.call("POST", f"{path}/join", json={"link": asked})
+        assert (status, problem["code"]) == (422, "refused")
+        assert "has to let it in" in problem["detail"]
+
+        wanted = {
+            "contacts": [
+                {"phone": "998 90 000 00 02", "first_name": "S"},
+                {"phone": "+998911111111", "first_name": "N"},
+            ]
+        }
+        added = await house.post(f"{path}/contacts", wanted)
+        assert [(one["user_id"], one["first_name"]) for one in added["contacts"]] == [(str(sara.user_id), "S")]
+        assert (await house.get(f"{path}/contacts"))["contacts"] == added["contacts"]
+        assert await house.code("POST", f"{path}/contacts", json={"contacts": []}) == (422, "bad_contacts")
+        house.telegram.flood("join", 600)
+        assert await house.code("POST", f"{path}/join", json={"link": link}) == (409, "flood")
+        assert (await house.get(path))["state"] == "flood_wait"
+        assert await house.code("GET", f"{path}/contacts") == (409, "flood"), "it asks nothing until then"
+        await house.post(f"{path}/stop")
+        assert await house.code("POST", f"{path}/join", json={"link": link}) == (409, "session_elsewhere")
 
     play_house(tmp_path, story)

@@ -9,19 +9,29 @@ import re
 import sqlite3
 import struct
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 from telethon import functions, types, utils
 from telethon.crypto import rsa
-from telethon.errors import RPCError, SrpIdInvalidError
+from telethon.errors import InviteRequestSentError, RPCError, SrpIdInvalidError, UserAlreadyParticipantError
 from telethon.network import ConnectionTcpMTProxyRandomizedIntermediate
 from telethon.password import compute_check
 from telethon.sessions import SQLiteSession, StringSession
 
-from peik.accounts.client import AccountClient, ClientError, CodeSent, Dialog, Listener, Me, Qr, Trouble
+from peik.accounts.client import (
+    AccountClient,
+    ClientError,
+    CodeSent,
+    Dialog,
+    Listener,
+    Me,
+    PhoneContact,
+    Qr,
+    Trouble,
+)
 from peik.accounts.telethon.errors import Impossible, client_error, name_of, translated
 from peik.accounts.telethon.objects import Deleted, TelethonReader
 from peik.accounts.telethon.sends import TelethonSends
@@ -224,6 +234,10 @@ def peer_behind(access: bytes) -> Any:
             return types.InputPeerChat(number)
     return types.InputPeerSelf()
 
+
+# As Telegram's apps share them, and the public names beside.
+_INVITE = re.compile(r"(?:(?:https?://)?(?:t|telegram)\.me/(?:\+|joinchat/)|tg://join\?invite=)([A-Za-z0-9_-]{8,64})/?")
+_PUBLIC = re.compile(r"(?:(?:https?://)?(?:t|telegram)\.me/|@)([A-Za-z][A-Za-z0-9_]{3,31})/?")
 
 CONNECT_S = 15.0  # one attempt
 DIALOGS_MAX = 10_000
@@ -557,6 +571,70 @@ class TelethonClient:
                 below = page.messages[-1].id
             return found
 
+    # Asking for the account.
+
+    async def join(self, link: str) -> Dialog:
+        with translated():
+            chat = await self._joined(link.strip())
+            peer = utils.get_input_peer(chat)
+            self._telegram._mb_entity_cache.extend([], [chat])  # noqa: SLF001  its difference can be asked for at once
+        is_group = isinstance(chat, types.Chat)
+        kind = "group" if is_group else "supergroup" if chat.megagroup else "channel"
+        newest: list[Message] = []
+        with contextlib.suppress(ClientError):  # it is joined, whatever else can be learned of it
+            newest = await self.history(utils.get_peer_id(chat), access_to(peer), below=None, above=0, limit=1)
+        return Dialog(
+            chat_id=utils.get_peer_id(chat),
+            title=chat.title,
+            kind=kind,
+            top_message_id=newest[0].message_id if newest else 0,
+            access=access_to(peer),
+        )
+
+    async def _joined(self, link: str) -> Any:
+        found = _INVITE.fullmatch(link)
+        if found is None:
+            name = _PUBLIC.fullmatch(link)
+            if name is None:
+                raise ClientError(Trouble.REFUSED, "A chat is joined by https://t.me/+…, https://t.me/name or @name.")
+            resolved = await self._telegram(functions.contacts.ResolveUsernameRequest(name[1]))
+            if not resolved.chats:
+                raise ClientError(Trouble.REFUSED, "This name belongs to no group or channel.")
+            await self._let_in(functions.channels.JoinChannelRequest(utils.get_input_channel(resolved.chats[0])))
+            return resolved.chats[0]
+        try:
+            joined = await self._let_in(functions.messages.ImportChatInviteRequest(found[1]))
+        except UserAlreadyParticipantError:
+            invite = await self._telegram(functions.messages.CheckChatInviteRequest(found[1]))
+            return invite.chat
+        return joined.chats[0]
+
+    async def _let_in(self, request: Any) -> Any:
+        try:
+            return await self._telegram(request)
+        except InviteRequestSentError:
+            raise ClientError(
+                Trouble.REFUSED, "The request to join was sent; an admin of the chat has to let it in."
+            ) from None
+
+    async def contacts(self) -> list[PhoneContact]:
+        with translated():
+            found = await self._telegram(functions.contacts.GetContactsRequest(hash=0))
+        return [_contact(one) for one in found.users]
+
+    async def add_contacts(self, wanted: Sequence[PhoneContact]) -> tuple[list[PhoneContact], list[str]]:
+        given = [
+            types.InputPhoneContact(
+                client_id=number, phone=one.phone or "", first_name=one.first_name, last_name=one.last_name
+            )
+            for number, one in enumerate(wanted)
+        ]
+        with translated():
+            found = await self._telegram(functions.contacts.ImportContactsRequest(given))
+        later = [wanted[number].phone or "" for number in found.retry_contacts if number < len(wanted)]
+        by_id = {one.id: one for one in found.users}
+        return [_contact(by_id[one.user_id]) for one in found.imported if one.user_id in by_id], later
+
     # Sending.
 
     async def carry(self, request: Request, *, random_id: int) -> Reply:
@@ -593,6 +671,16 @@ class TelethonClient:
     def _is_broadcast(self, channel_id: int) -> bool:
         entity = self._telegram._mb_entity_cache.get(channel_id)  # noqa: SLF001  no request for a word in an answer
         return entity is not None and bool(entity.is_broadcast)
+
+
+def _contact(user: Any) -> PhoneContact:
+    return PhoneContact(
+        phone=f"+{user.phone}" if user.phone else None,
+        first_name=user.first_name or "",
+        last_name=user.last_name or "",
+        user_id=user.id,
+        username=user.username,
+    )
 
 
 def _put_key(telegram: Any, secret: str) -> None:

@@ -90,6 +90,7 @@ class Person:
     box: Box = field(default_factory=Box)
     chats: dict[int, "Chat"] = field(default_factory=dict)  # by id, as this person sees them
     joined: dict[int, int] = field(default_factory=dict)  # where a channel was when this person came in
+    contacts: dict[int, str] = field(default_factory=dict)  # people that this one has a name for, by id
     sent: dict[int, tuple[int, int]] = field(default_factory=dict)  # random id → chat and message id, here
 
     def __repr__(self) -> str:

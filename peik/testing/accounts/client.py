@@ -4,12 +4,22 @@ import asyncio
 import hashlib
 import random
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from peik.accounts.client import ClientError, CodeSent, Dialog, HistoryGap, Listener, Me, Qr, Trouble
+from peik.accounts.client import (
+    ClientError,
+    CodeSent,
+    Dialog,
+    HistoryGap,
+    Listener,
+    Me,
+    PhoneContact,
+    Qr,
+    Trouble,
+)
 from peik.accounts.markup import BadMarkup, parse, units
 from peik.archive.store import Direction, Happening, Message
 from peik.clock import Clock
@@ -457,6 +467,35 @@ class SimClient:
         ids = [one for one in _ids_of(chat, person) if one > above and (below is None or one < below)]
         return [self.message(person, posts[one]) for one in sorted(ids, reverse=True)[:limit]]
 
+    # Asking for the account.
+
+    async def join(self, link: str) -> Dialog:
+        await asyncio.sleep(0)
+        person = self._person("join")
+        chat = self._telegram.let_in(person, link)
+        return next(one for one in await self.dialogs() if one.chat_id == chat.id_for(person))
+
+    async def contacts(self) -> list[PhoneContact]:
+        await asyncio.sleep(0)
+        person = self._person("contacts")
+        return [self._contact(user_id, name) for user_id, name in person.contacts.items()]
+
+    async def add_contacts(self, wanted: Sequence[PhoneContact]) -> tuple[list[PhoneContact], list[str]]:
+        await asyncio.sleep(0)
+        person = self._person("add_contacts")
+        found = []
+        for one in wanted:
+            other = self._telegram.by_phone(one.phone or "")
+            if other is not None:
+                person.contacts[other.user_id] = one.first_name
+                found.append(self._contact(other.user_id, one.first_name))
+        return found, []
+
+    def _contact(self, user_id: int, name: str) -> PhoneContact:
+        other = self._telegram.by_id(user_id)
+        phone, username = (None, None) if other is None else (other.phone, other.username)
+        return PhoneContact(phone=phone, first_name=name, user_id=user_id, username=username)
+
     # Sending.
 
     async def carry(self, request: Request, *, random_id: int) -> Reply:
@@ -502,6 +541,7 @@ class Accounts:
         self._floods: dict[str, list[float]] = defaultdict(list)
         self._lost_answers: dict[str, int] = defaultdict(int)
         self.keys = Keys(clock, self._chance, self._people.get)
+        self._invites: dict[str, tuple[Chat, bool]] = {}
         self.is_down = False  # no way there
         self.deliveries: list[Post] = []  # what `carry` made, each once
 
@@ -562,6 +602,31 @@ class Accounts:
         kind: Kind = "channel" if is_broadcast else "supergroup"
         writers = {owner.user_id} if is_broadcast else None
         return self._add(Chat(kind, CHANNEL_BASE - self._last_chat_id, title, [owner, *members], Box(), writers))
+
+    def invite(self, chat: Chat, *, asks_admin: bool = False) -> str:
+        """A link that lets who has it into a group or a channel; or lets them ask to be let in."""
+        link = f"https://t.me/+{self._chance.getrandbits(64):016x}"
+        self._invites[link] = (chat, asks_admin)
+        return link
+
+    def let_in(self, person: Person, link: str) -> Chat:
+        """Raises REFUSED."""
+        chat, asks_admin = self._invites.get(link, (None, False))
+        if chat is None:
+            raise ClientError(Trouble.REFUSED, "Telegram refused it: INVITE_HASH_EXPIRED.")
+        if person not in chat.members:
+            if asks_admin:
+                raise ClientError(
+                    Trouble.REFUSED, "The request to join was sent; an admin of the chat has to let it in."
+                )
+            chat.members.append(person)
+            person.chats[chat.id_for(person)] = chat
+            if chat.box is not None:
+                person.joined[chat.chat_id] = chat.box.pts
+        return chat
+
+    def by_phone(self, phone: str) -> Person | None:
+        return self._people.get(phone)
 
     def _add(self, chat: Chat) -> Chat:
         self._chats.append(chat)
