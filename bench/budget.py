@@ -69,6 +69,7 @@ CEILINGS: tuple[Line, ...] = (
     Line(name="bare_idle_p50_ms", title="bare commit and aiohttp call, idle, p50", unit="ms"),
     Line(name="bare_idle_p99_ms", title="bare commit and aiohttp call, idle, p99", unit="ms"),
     Line(name="direct_send_p50_ms", title="a send straight to the stub, p50", unit="ms"),
+    Line(name="direct_edits_s", title="100 edits straight to the simulated Telegram, 50 ms away", unit="s"),
     Line(name="direct_reads", title="reads straight to the stub, 32 at once", unit="calls/s"),
     Line(name="aiohttp_relay", title="bare relay on uvicorn, by aiohttp", unit="calls/s"),
     Line(name="lean_relay", title="bare relay on uvicorn, by Peik's HTTP client", unit="calls/s"),
@@ -189,6 +190,13 @@ LINES: tuple[Line, ...] = (
         unit="ms",
         is_most=True,
         goals=(Goal(absolute=5, is_most=True),),
+    ),
+    Line(
+        name="gateway_edits_ratio",
+        title="100 edits in a private chat, one after the other, beside straight",
+        unit="times",
+        is_most=True,
+        goals=(Goal(absolute=1.5, is_most=True),),
     ),
     Line(
         name="gateway_reads",

@@ -31,6 +31,7 @@ MEASURES: dict[str, Measure] = {
         ceilings.idle_commit_and_post,
         courier.idle_latency,
         gateway.gateway,
+        gateway.gateway_edits,
         relay.gateway_reads,
         webhook.bare_webhooks,
         webhook.webhook,
