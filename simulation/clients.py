@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import deque
+from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
@@ -18,6 +19,7 @@ RETRY_S_MAX = 600.0
 FAILS = 0.05  # how often a program fails with an update
 IMPATIENT = 0.1  # how often somebody hangs up before Telegram may have answered
 GATEWAY_S = 75.0
+WORK_S_MAX = 12.0  # of a handler; its update is handed again if it dies within PEIK_POLLING_REDELIVERY
 _encode = msgspec.json.encode
 _decode = msgspec.json.decode
 
@@ -126,7 +128,9 @@ class Backend:
             return await self._world.upload(promise.bot_id, promise.method, params, promise.name.encode())
         is_impatient = promise.key is not None and self._chance.random() < IMPATIENT
         timeout_s = self._chance.uniform(0.05, 3.0) if is_impatient else GATEWAY_S
-        return await self._world.gateway(promise.bot_id, promise.method, params, timeout_s=timeout_s)
+        # What others send for a bot is no sign that its program has dealt with an update of that chat.
+        reader = "backend" if promise.answers is None else ""
+        return await self._world.gateway(promise.bot_id, promise.method, params, reader=reader, timeout_s=timeout_s)
 
 
 class Draft(msgspec.Struct, kw_only=True):
@@ -230,11 +234,17 @@ def _params(promise: Promise) -> dict[str, Any]:
         params["message_thread_id"] = promise.thread
     if promise.target is not None:
         params["message_id"] = {"letter": str(promise.target.letter_id)}
+    if promise.answers is not None:
+        params["reply_parameters"] = {"message_id": promise.answers, "allow_sending_without_reply": True}
     return params
 
 
 class Program:
-    """A bot's own program. It reads by polling the gateway, by a webhook, or by handlers inside Peik's process."""
+    """A bot's own program. It reads by polling the gateway, by a webhook, or by handlers inside Peik's process.
+
+    One that polls confirms an update with its next poll, as libraries do, while its handler is still at work: for less time
+    than Peik waits before it believes that. When it dies its handlers die, and its connection is closed.
+    """
 
     def __init__(self, world: "World", bot_id: int, kind: Literal["poll", "push", "handlers"]) -> None:
         self._world = world
@@ -246,13 +256,22 @@ class Program:
         self._wait_s = RETRY_S
         self._bell = asyncio.Event()
         self.handed: dict[int, int] = {}  # by number: how often it was done with it
-        self.acked: set[int] = set()  # numbers that Peik has said to be over
+        self.acked: set[int] = set()  # numbers that Peik has heard of from this life that it has them
+        self._life: list[asyncio.Future[None]] = []  # its poll and its handlers
+        self.taken: set[int] = set()  # in this life
         self.payloads: dict[int, bytes] = {}
         self.order: list[int] = []  # numbers as they came first
 
     def up(self, is_up: bool) -> None:
+        if is_up == self.is_up:
+            return
         self.is_up = is_up
         self._offset = 0  # it remembers nothing over a crash, as bots do not
+        self.acked.clear()
+        self.taken.clear()
+        for task in self._life:
+            task.cancel()
+        self._life.clear()
         self._bell.set()
 
     async def run(self) -> None:
@@ -263,7 +282,17 @@ class Program:
             if self.kind != "poll" or not self.is_up:
                 await self._bell.wait()
                 continue
-            await self._poll()
+            poll = self._begin(self._poll())
+            await asyncio.wait([poll])
+            if not poll.cancelled():
+                poll.result()
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> "asyncio.Future[None]":
+        """Something that ends with this life."""
+        task = asyncio.ensure_future(work)
+        self._life.append(task)
+        task.add_done_callback(lambda one: self._life.remove(one) if one in self._life else None)
+        return task
 
     async def _set_webhook(self) -> None:
         wait_s = RETRY_S
@@ -294,15 +323,17 @@ class Program:
             self._wait_s = min(1.5 * self._wait_s, RETRY_S_MAX)
             return
         self._wait_s = RETRY_S
-        self.acked |= {number for number in self.handed if number < offset}
-        if not self.is_up:
-            return  # it died while it waited
+        self.acked |= {number for number in self.taken if number < offset}
         for update in _decode(answer.body, type=_Updates).result:
             number = _decode(update, type=_Numbered).update_id
             self._take(number, bytes(update))
-            self._done(number)
-            await self._answer(number, bytes(update))
+            self._begin(self._work(number, bytes(update)))
             self._offset = number + 1
+
+    async def _work(self, number: int, body: bytes) -> None:
+        await asyncio.sleep(self._chance.choice([0.0, 0.5, 3.0, WORK_S_MAX]))
+        self._done(number)
+        await self._answer(number, body)
 
     async def take_push(self, body: bytes) -> int:
         """The status that it answers."""
@@ -329,6 +360,7 @@ class Program:
         world.note(f"program {self.bot_id} gets {number}")
         if number in self.acked:
             world.judge.note(f"update {number} of {self.bot_id} was handed on after it had been acknowledged")
+        self.taken.add(number)
         if number not in self.payloads:
             self.payloads[number] = body
             self.order.append(number)
@@ -342,8 +374,9 @@ class Program:
         if chat is None or self._chance.random() > 0.3:
             return
         promise = self._world.promise(
-            bot_id=self.bot_id, chat=chat, priority=1, key=f"answer-{number}", name=f"L{self.bot_id}{number:012d}"
-        )
+            bot_id=self.bot_id, chat=chat, priority=1, key=f"answer-{number}", name=f"L{self.bot_id}{number:012d}",
+            answers=_decode(body)["message"]["message_id"],
+        )  # fmt: skip
         if promise is not None:
             self._world.backends[-1].order(promise, "gateway")
 

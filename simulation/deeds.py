@@ -542,6 +542,22 @@ async def program_dies(world: World, chance: random.Random) -> None:
     program.up(True)  # noqa: FBT003
 
 
+async def handler_dies(world: World, chance: random.Random) -> None:
+    """People write to a bot that polls. It confirms what they wrote, and dies in the middle of its handlers."""
+    polling = [program for program in world.programs if program.kind == "poll" and program.is_up]
+    if not polling:
+        return
+    program = chance.choice(polling)
+    world.counts["handlers killed"] += 1
+    for _ in range(chance.randint(1, 2)):
+        for _ in range(chance.randint(1, 4)):
+            world.telegram.write(program.bot_id, chance.randint(1, PEOPLE), f"written {chance.getrandbits(32):x}")
+        await asyncio.sleep(chance.choice([0.1, 0.6, 2.0, 8.0]))
+        program.up(False)  # noqa: FBT003
+        await asyncio.sleep(chance.choice([0.1, 1.0, 5.0, 40.0]))
+        program.up(True)  # noqa: FBT003
+
+
 async def recover(world: World, chance: random.Random) -> None:
     """Somebody asks for everything that Telegram has kept."""
     try:
@@ -599,5 +615,6 @@ DEEDS: tuple[tuple[int, Deed[World]], ...] = (
     (2, disk_fills),
     (5, disk_is_well),
     (4, program_dies),
+    (5, handler_dies),
     (1, recover),
 )

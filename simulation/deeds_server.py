@@ -223,6 +223,7 @@ SERVER_DEEDS: tuple[tuple[int, Deed[ServerWorld]], ...] = (
     (1, deeds.rotate),
     (3, deeds.switch),
     (3, deeds.program_dies),
+    (4, deeds.handler_dies),
     (1, deeds.recover),
     (2, node_clock_jumps),
     (10, node_dies),

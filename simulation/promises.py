@@ -25,6 +25,7 @@ class Promise(msgspec.Struct, kw_only=True):
     priority: int = 0
     method: str = "sendMessage"
     target: "Promise | None" = None  # the letter whose message it changes
+    answers: int | None = None  # the message that a bot's program answers with it
     is_at_most_once: bool = False
     is_hooked: bool = False  # somebody wants to hear how it ended
     key: str | None = None

@@ -203,9 +203,12 @@ class World:
         """Which node a request goes to."""
         return chance.choice(self.nodes if is_anywhere else self.nodes[:1])
 
-    async def gateway(self, bot_id: int, method: str, params: dict[str, Any], *, timeout_s: float = 75.0) -> Answered:
+    async def gateway(
+        self, bot_id: int, method: str, params: dict[str, Any], *, reader: str = "", timeout_s: float = 75.0
+    ) -> Answered:
+        """`reader`: as whom the bot is read by the one who calls; nothing: the default consumer."""
         headers = {"content-type": "application/json"}
-        path = f"/bot{self.tokens[bot_id]}/{method}"
+        path = f"/bot{self.tokens[bot_id]}{reader and '@' + reader}/{method}"
         return await self.ask("POST", path, headers=headers, body=msgspec.json.encode(params), timeout_s=timeout_s)
 
     async def upload(self, bot_id: int, method: str, params: dict[str, Any], content: bytes) -> Answered:
@@ -215,7 +218,9 @@ class World:
         parts.append(head % b"document" + b'; filename="a.txt"\r\nContent-Type: text/plain\r\n\r\n' + content)
         body = b"\r\n".join(parts) + b"\r\n--seam--\r\n"
         headers = {"content-type": "multipart/form-data; boundary=seam"}
-        return await self.ask("POST", f"/bot{self.tokens[bot_id]}/{method}", headers=headers, body=body, timeout_s=75.0)
+        return await self.ask(
+            "POST", f"/bot{self.tokens[bot_id]}@backend/{method}", headers=headers, body=body, timeout_s=75.0
+        )
 
     async def take_push(self, url: str, body: bytes, tell: Callable[[PushAnswer], None]) -> None:
         """Peik pushes an update to a bot's webhook."""

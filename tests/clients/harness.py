@@ -135,6 +135,13 @@ class BotProcess:
         finally:
             await self._reader
 
+    async def kill(self) -> None:
+        """As if the machine had no memory left. What it told is forgotten; `start` begins its next life."""
+        self._process.kill()
+        await self._process.wait()
+        await self._reader
+        self.facts = []
+
     async def _read(self) -> None:
         assert self._process.stdout is not None
         async for raw in self._process.stdout:

@@ -33,6 +33,7 @@ TOKEN = os.environ["BOT_TOKEN"]
 PORT = int(os.environ.get("WEBHOOK_PORT", "0"))
 SECRET = os.environ.get("WEBHOOK_SECRET", "")
 TRIES_MAX = 60
+SLOW_S = 0.4
 
 dispatcher = Dispatcher()
 documents: dict[int, str] = {}
@@ -116,6 +117,13 @@ async def download(message: Message, bot: Bot) -> None:
     assert file is not None
     content = file.read()
     await message.answer(f"{len(content)} {hashlib.sha256(content).hexdigest()}")
+
+
+@dispatcher.message(Command("slow"))
+async def slow(message: Message) -> None:
+    tell(began=message.text)
+    await asyncio.sleep(SLOW_S)
+    await message.answer(f"echo: {message.text}")
 
 
 @dispatcher.message(F.text)

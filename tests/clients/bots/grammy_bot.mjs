@@ -74,6 +74,12 @@ bot.command("download", async (ctx) => {
   await ctx.reply(`${content.length} ${createHash("sha256").update(content).digest("hex")}`);
 });
 
+bot.command("slow", async (ctx) => {
+  tell({ began: ctx.message.text });
+  await sleep(400);
+  await ctx.reply(`echo: ${ctx.message.text}`);
+});
+
 bot.on("message:text", (ctx) => ctx.reply(`echo: ${ctx.message.text}`));
 
 bot.catch((failure) => console.error(failure.error));

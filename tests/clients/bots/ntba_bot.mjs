@@ -1,5 +1,6 @@
 // The test bot as node-telegram-bot-api's README teaches it; only the API root is ours.
 import { createHash } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { Bot, InlineKeyboardBuilder, InputFile, MediaGroupBuilder } from "node-telegram-bot-api";
 import { run, startWebhook } from "node-telegram-bot-api/node";
@@ -72,6 +73,12 @@ bot.command("download", async (ctx) => {
   const response = await fetch(`${API_ROOT}/file/bot${BOT_TOKEN}/${file.file_path}`);
   const content = Buffer.from(await response.arrayBuffer());
   await ctx.reply(`${content.length} ${createHash("sha256").update(content).digest("hex")}`);
+});
+
+bot.command("slow", async (ctx) => {
+  tell({ began: ctx.message.text });
+  await sleep(400);
+  await ctx.reply(`echo: ${ctx.message.text}`);
 });
 
 bot.on("message", (ctx) => {

@@ -25,6 +25,7 @@ TOKEN = os.environ["BOT_TOKEN"]
 PORT = int(os.environ.get("WEBHOOK_PORT", "0"))
 SECRET = os.environ.get("WEBHOOK_SECRET", "")
 TRIES_MAX = 60
+SLOW_S = 0.4
 
 Context = ContextTypes.DEFAULT_TYPE
 Result = TypeVar("Result")
@@ -93,6 +94,12 @@ async def download(update: Update, context: Context) -> None:
     await patiently(lambda: update.message.reply_text(answer))
 
 
+async def slow(update: Update, context: Context) -> None:
+    tell(began=update.message.text)
+    await asyncio.sleep(SLOW_S)
+    await patiently(lambda: update.message.reply_text(f"echo: {update.message.text}"))
+
+
 async def echo(update: Update, context: Context) -> None:
     await patiently(lambda: update.message.reply_text(f"echo: {update.message.text}"))
 
@@ -109,7 +116,7 @@ async def started(application: Application) -> None:
 def main() -> None:
     builder = Application.builder().token(TOKEN).base_url(f"{API_ROOT}/bot").base_file_url(f"{API_ROOT}/file/bot")
     application = builder.post_init(started).build()
-    for command in (photo, document, album, edit, keyboard, download):
+    for command in (photo, document, album, edit, keyboard, download, slow):
         application.add_handler(CommandHandler(command.__name__, command))
     application.add_handler(CallbackQueryHandler(pressed, pattern="^tea:yes$"))
     application.add_handler(MessageHandler(filters.Document.ALL, keep))

@@ -27,6 +27,7 @@ SECRET = os.environ.get("WEBHOOK_SECRET", "")
 apihelper.API_URL = API_ROOT + "/bot{0}/{1}"
 apihelper.FILE_URL = API_ROOT + "/file/bot{0}/{1}"
 TRIES_MAX = 60
+SLOW_S = 0.4
 
 bot = telebot.TeleBot(TOKEN, use_class_middlewares=True)
 documents: dict[int, str] = {}
@@ -126,6 +127,13 @@ def keep(message: Message) -> None:
 def download(message: Message) -> None:
     content = bot.download_file(bot.get_file(documents[message.chat.id]).file_path)
     bot.send_message(message.chat.id, f"{len(content)} {hashlib.sha256(content).hexdigest()}")
+
+
+@bot.message_handler(commands=["slow"])
+def slow(message: Message) -> None:
+    tell(began=message.text)
+    time.sleep(SLOW_S)
+    bot.send_message(message.chat.id, f"echo: {message.text}")
 
 
 @bot.message_handler(content_types=["text"])

@@ -76,6 +76,12 @@ bot.command("download", async (ctx) => {
   await patiently(() => ctx.reply(`${content.length} ${createHash("sha256").update(content).digest("hex")}`));
 });
 
+bot.command("slow", async (ctx) => {
+  tell({ began: ctx.message.text });
+  await sleep(400);
+  await patiently(() => ctx.reply(`echo: ${ctx.message.text}`));
+});
+
 bot.on(message("text"), (ctx) => patiently(() => ctx.reply(`echo: ${ctx.message.text}`)));
 
 bot.catch((error) => console.error(error));
