@@ -67,6 +67,7 @@ class ServerNode(Node):
 
 class ServerWorld(World):
     bots = 3
+    is_balanced = True
     is_refusal_doubtful = True  # the answer of a commit may have been lost: only a key makes a repeat safe
     calm_s = 3600.0  # shorter than on a file, as beats go on all the time
     jump_s_max = 3600.0

@@ -40,6 +40,7 @@ class World:
     """A life with one machine, one file and one or two processes on it. See `ServerWorld` for the other kind."""
 
     bots = 2
+    is_balanced = False  # polls of one program go to several nodes in turn
     is_refusal_doubtful = False  # on a file, what is answered with 503 was not accepted
     calm_s = 8 * 3600.0  # with all faults off, everything has ended by then
     jump_s_max = 86_400.0  # how far the wall clock is ever ahead

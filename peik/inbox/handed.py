@@ -385,7 +385,7 @@ class PollerHand:
         self._skipped: list[int] = []  # between those: of types that the consumer does not want
         self._lanes: dict[Chat, dict[int, PolledUpdate]] = {}
         self._names: dict[str, PolledUpdate] = {}
-        self._again: dict[int, PolledUpdate] = {}  # to be handed again, and not given to anybody yet
+        self._again: set[int] = set()  # to be handed again, and not given to anybody yet
         self._deaths = 0
         self._alone: dict[int, int] = {}  # at how many deaths in a row it was alone in hand
         self._is_careful = False
@@ -417,7 +417,7 @@ class PollerHand:
                 self._forget(held.pop(number))
         for number in [number for number in self.tries if now_over.is_over(number)]:
             del self.tries[number]
-        self._again = {number: one for number, one in self._again.items() if not now_over.is_over(number)}
+        self._again = {number for number in self._again if not now_over.is_over(number)}
 
     def put_off(self, at: float) -> None:
         """Another node was polled at that time: what was handed before may have been handed again since."""
@@ -495,16 +495,10 @@ class PollerHand:
         self._skipped += skipped
         self.known_to = max(self.known_to, up_to)
 
-    def absorb(self, number: int) -> None:
-        """An offset confirms more than anybody was given here: it is of a life that another node serves, or that Peik knew
-        before it was started anew. Such a life has got, or has said that it has, what was to be handed again up to there."""
-        for update in [one for one in self._again.values() if one.number <= number]:
-            del self._again[update.number]
-            self._hold(update)
-
     def give(self, run: PollerRun, arrivals: Sequence[Arrival], skipped: Iterable[int], now: float) -> list[Arrival]:
         """These go to a poller now, without some between them. Those that are handed again."""
-        again = [arrival for arrival in arrivals if self._again.pop(arrival.number, None) is not None]
+        again = [arrival for arrival in arrivals if arrival.number in self._again]
+        self._again.difference_update(arrival.number for arrival in again)
         self.learn(arrivals, skipped, arrivals[-1].number)
         run.first = arrivals[0].number if run.first is None else run.first
         run.last = arrivals[-1].number
@@ -518,11 +512,7 @@ class PollerHand:
     def _add(self, arrival: Arrival) -> None:
         if arrival.number in self._given:
             return
-        self._hold(PolledUpdate(arrival))
-
-    def _hold(self, update: PolledUpdate) -> None:
-        self._given[update.number] = update
-        update.handed_at, update.calls = None, 0
+        update = self._given[arrival.number] = PolledUpdate(arrival)
         self._lanes.setdefault(update.lane, {})[update.number] = update
         for name in update.names:
             self._names[name] = update
@@ -603,7 +593,7 @@ class PollerHand:
     def _hand_again(self, left: Sequence[PolledUpdate]) -> None:
         for update in left:
             self._forget(update)
-            self._again[update.number] = update
+            self._again.add(update.number)
             self.tries[update.number] = self.tries.get(update.number, 0) + 1
         held = [number for run in self._runs for number in run.items]
         self.cover = advanced(self._progress, spans_of([*held, *self.over]))

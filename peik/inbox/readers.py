@@ -290,15 +290,13 @@ class Readers:
             hand.put_off(seen_elsewhere_at)
         hand.follow(consumer.progress)
         number = await self._said(hand, consumer, offset)
-        is_from_elsewhere = number is not None and number > hand.known_to
-        if number is not None and is_from_elsewhere:
-            hand.absorb(number)
+        if number is not None and number > hand.known_to:
             consumer = await self._looked_up(hand, consumer, number)
         now = self._clock.mono()
         poll.run, is_new = hand.come(number, now, is_short=is_short)
         if is_new:
             self._told_at = min(self._told_at, now - TOUCH_S)  # other nodes hear that it has begun
-        consumer = await self._taken_over(poll, consumer, is_new=is_new or is_from_elsewhere)
+        consumer = await self._taken_over(poll, consumer, is_new=is_new)
         self._ring_settling(hand)
         return consumer
 

@@ -10,6 +10,7 @@ from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
 from tests.inbox.bots import Bots, ok
 from tests.inbox.handing import Program, written
 from tests.inbox.test_outages import begin, fetch
+from tests.inbox.test_redelivery import Bot, took
 from tests.outbox.story import BOT, TOKEN
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # Apprise's plugins, not ours
@@ -99,3 +100,18 @@ def test_a_handler_that_does_not_keep_up_is_slow_until_it_does() -> None:
         await hearing.is_over("slow")
 
     alarm(story, looks=True, handler_timeout="5m")
+
+
+@pytest.mark.raises_alert("dead-arrivals")
+def test_an_update_that_kills_a_polling_bot_each_time_is_a_dead_arrival_and_told() -> None:
+    async def story(stage: Alarm, hearing: Hearing) -> None:
+        await written(stage, "poison", chat=1)
+        for _ in range(4):
+            bot = await took(stage)
+            await bot.die()
+        assert await Bot(stage).poll() == []
+        said = await hearing.begins("dead-arrivals", within_s=HOUR_S)
+        assert "its poller died 3 times in a row with only this update in hand" in said
+        await hearing.ends_in_silence("dead-arrivals")
+
+    alarm(story)

@@ -7,7 +7,7 @@ from typing import Any
 
 from aiohttp import web
 
-from tests.gateway.gateways import Client, Envelope, play
+from tests.gateway.gateways import Client, Envelope, play, until
 from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, Server, Sim
 
@@ -238,3 +238,32 @@ def test_a_poll_is_answered_at_once_when_peik_ends(tmp_path: Path) -> None:
         assert (await parked).result == []
 
     play(tmp_path, story, grace="1h")
+
+
+def test_a_bot_that_dies_is_handed_again_what_it_had_not_answered(tmp_path: Path) -> None:
+    """Over real connections: that of the bot that dies is closed while its next poll waits."""
+
+    async def story(bot: Client, sim: Sim, peik: Server) -> None:
+        await write(sim, "one", "two")
+        found = await poll(bot, at_least=2)
+        first, last = (update["update_id"] for update in found.result)
+        waiting = asyncio.create_task(bot.call("getUpdates", offset=last + 1, timeout=50))
+        chat = found.result[0]["message"]["chat"]["id"]
+        answered = {"message_id": found.result[0]["message"]["message_id"]}
+        # Until its poll is there, and confirms.
+        await until(lambda: bot.call("getWebhookInfo"), lambda info: info.result["pending_update_count"] == 0)
+        await bot.call("sendMessage", chat_id=chat, text="answer", reply_parameters=answered)
+        [consumer] = (await peik.get("/v1/consumers"))["consumers"]
+        assert consumer["handed"] == 1
+        states = {one["number"]: one["state"] for one in (await peik.get("/v1/arrivals"))["arrivals"]}
+        assert states[last] == "active"
+        waiting.cancel()
+        again = await poll(bot, at_least=1)
+        assert texts(again) == ["two"]
+        assert [update["update_id"] for update in again.result] == [last]
+        assert first < last
+        [view] = [one for one in (await peik.get("/v1/arrivals"))["arrivals"] if one["number"] == last]
+        [delivery] = (await peik.get(f"/v1/arrivals/{view['id']}"))["deliveries"]
+        assert [line["outcome"] for line in delivery["history"]] == ["handed again"]
+
+    play(tmp_path, story)
