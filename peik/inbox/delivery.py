@@ -296,7 +296,7 @@ class PushTaker:
             reach = await self._reach_of(
                 arrival.bot_id
             )  # now: it may have become the owner's, or have come anew by itself
-            (told,) = await self._as_told(arrival.bot_id, [arrival])
+            (told,) = await self._as_told(arrival.bot_id, [arrival])  # here: the store may be away for this, too
         except StoreUnavailable as error:
             return Away(why=error.detail, wait_s=RETRY_S)
         pushed = await self._pusher.push(self._url, headers, told.wire(), timeout_s=TRY_S, reach=reach)

@@ -329,7 +329,7 @@ class Timekeeper:
 
     async def _clean(self) -> None:
         """In small commits, so that letters that come in do not wait behind a big one."""
-        await self._provisional.tidy(log_ms=self._retention.log_ms)
+        await self._provisional.tidy(before_ms=self._settled.wall_ms() - self._retention.log_ms)
         gone = PAGE
         while gone >= PAGE:
             gone, blobs = await self._store.clean(self._retention, at_ms=self._settled.wall_ms(), limit=PAGE)

@@ -49,28 +49,29 @@ TRIES = 5  # when somebody else changes the same at the same moment
 
 
 class _Block(msgspec.Struct, frozen=True):
-    """The ids of one letter, which follow one another. Kept under the serial number of the first."""
+    """The ids of one letter, which follow one another. Kept under the serial number of the first. Chats are texts: numbers of
+    documents are counts to whoever forgets a person."""
 
     letter: int
     count: int
-    chat: Chat
+    chat: str
     at: int
     messages: list[int] | None = None  # as Telegram made them
-    home: int | None = None  # the chat in which they are
+    home: str | None = None  # the chat in which they are
     is_followed: bool = False  # an edit waits for them: a newer one must not come before it
 
 
 class _Told(msgspec.Struct, frozen=True):
     """What a message of Telegram's is called here."""
 
-    chat: Chat
+    chat: str
     id: int
 
 
 class _Opened(msgspec.Struct, frozen=True):
     """A block whose messages are not known yet."""
 
-    chat: Chat
+    chat: str
     letter: int
     serial: int
 
@@ -129,6 +130,7 @@ class ProvisionalIds:
         self._open: set[int] = set()  # of those some that nobody has looked up yet
         self._fresh: set[int] = set()  # given here since the last look began
         self._look_at = float("-inf")
+        self._looking = asyncio.Lock()
 
     # ---- giving ----
 
@@ -149,8 +151,8 @@ class ProvisionalIds:
             if known is not None:
                 return id_of(known)
             serial = await self._take(view.bot_id, count)
-            block = _Block(letter=view.id, count=count, chat=view.chat, at=self._clock.wall_ms())
-            waiting = _Opened(chat=view.chat, letter=view.id, serial=serial)
+            block = _Block(letter=view.id, count=count, chat=str(view.chat), at=self._clock.wall_ms())
+            waiting = _Opened(chat=str(view.chat), letter=view.id, serial=serial)
             for bots in (self._bots, self._open, self._fresh):
                 bots.add(view.bot_id)
             with contextlib.suppress(Conflict):  # somebody else has given it some just now
@@ -158,7 +160,7 @@ class ProvisionalIds:
                     [
                         _filing(_IDS, view.bot_id, _serial_key(serial), block, version=0),
                         _filing(_OF_LETTERS, view.bot_id, str(view.id), serial, version=0),
-                        _filing(_OPEN, view.bot_id, _open_key(view.chat, view.id), waiting),
+                        _filing(_OPEN, view.bot_id, _open_key(waiting.chat, view.id), waiting),
                     ]
                 )
                 return id_of(serial)
@@ -199,15 +201,24 @@ class ProvisionalIds:
     # ---- looking up ----
 
     async def has(self, bot_id: int) -> bool:
-        """Whether a bot was ever given one. What another node gave is known a second later."""
-        if self._clock.mono() >= self._look_at:
+        """Whether a bot was ever given one. What another node gave is known a second later. Raises StoreUnavailable if nobody
+        could ever look."""
+        if self._look_at == float("-inf"):
+            async with self._looking:  # until it is known for the first time, everybody waits for that
+                if self._look_at == float("-inf"):
+                    await self._look()
+        elif self._clock.mono() >= self._look_at:
             self._look_at = self._clock.mono() + LOOK_S
-            self._fresh = set()
             with contextlib.suppress(StoreUnavailable):
-                names = await self._documents.collections(PREFIX)
-                self._bots = _bots_in(names, _IDS) | self._fresh
-                self._open = _bots_in(names, _OPEN) | self._fresh
+                await self._look()
         return bot_id in self._bots
+
+    async def _look(self) -> None:
+        self._fresh = set()
+        names = await self._documents.collections(PREFIX)
+        self._bots = _bots_in(names, _IDS) | self._fresh
+        self._open = _bots_in(names, _OPEN) | self._fresh
+        self._look_at = self._clock.mono() + LOOK_S
 
     async def _block(self, bot_id: int, serial: int) -> _Block | None:
         found = await self._documents.document(f"{_IDS}{bot_id}", _serial_key(serial))
@@ -241,14 +252,16 @@ class ProvisionalIds:
         home = next((one.chat.id for one in made if one.chat is not None), None)
         if home is None and isinstance(view.chat, int):
             home = view.chat
-        known = msgspec.structs.replace(block, messages=[one.message_id for one in made[: block.count]], home=home)
+        known = msgspec.structs.replace(
+            block, messages=[one.message_id for one in made[: block.count]], home=None if home is None else str(home)
+        )
         filings = [
             _filing(_IDS, bot_id, _serial_key(serial), known),
             Filing(collection=f"{_OPEN}{bot_id}", key=_open_key(block.chat, block.letter), body=None),
         ]
         if home is not None:
             filings += [
-                _filing(_MESSAGES, bot_id, _place_key((home, one)), _Told(chat=home, id=id_of(serial + item)))
+                _filing(_MESSAGES, bot_id, _place_key((home, one)), _Told(chat=str(home), id=id_of(serial + item)))
                 for item, one in enumerate(known.messages or ())
             ]
         await self._documents.file(filings)
@@ -383,18 +396,28 @@ class ProvisionalIds:
             if done is not None:
                 return done
             if role is MessageRole.TARGET and asked.method.startswith("edit") and not known.block.is_followed:
-                followed = msgspec.structs.replace(known.block, is_followed=True)
-                await self._documents.file([_filing(_IDS, asked.bot_id, _serial_key(known.serial), followed)])
+                await self._follow(asked.bot_id, known.serial)
             return LetterReference(letter_id=view.id, item=known.item, message_id=known.message_id).written()
         raise Conflict(code="changed", detail=f"Letter {known.block.letter} is being changed by others. Try again.")
+
+    async def _follow(self, bot_id: int, serial: int) -> None:
+        """An edit is about to wait. Never over what somebody else writes down at this moment: that is worth more."""
+        for _ in range(TRIES):
+            found = await self._documents.document(f"{_IDS}{bot_id}", _serial_key(serial))
+            if found is None:
+                return
+            block = msgspec.structs.replace(_decode_block(found.body), is_followed=True)
+            with contextlib.suppress(Conflict):
+                await self._documents.file([_filing(_IDS, bot_id, _serial_key(serial), block, version=found.version)])
+                return
 
     def _is_elsewhere(self, asked: "_Asked", known: ToldMessage, role: MessageRole) -> bool:
         """Whether the call looks for the message in another chat. Of chats by name nobody knows."""
         chat = _number(_chat_asked(asked.method, asked.given, role))
         if chat is None:
             return False
-        ours = {known.block.home, known.block.chat}
-        numbers = {self._same_chat(asked.bot_id, one) for one in ours if isinstance(one, int)}
+        ours = (_number(one) for one in (known.block.home, known.block.chat))
+        numbers = {self._same_chat(asked.bot_id, one) for one in ours if one is not None}
         return bool(numbers) and self._same_chat(asked.bot_id, chat) not in numbers
 
     async def _as_it_stands(self, bot_id: int, known: ToldMessage) -> tuple[ToldMessage, LetterView | None]:
@@ -454,15 +477,16 @@ class ProvisionalIds:
         while True:
             found = await self.apply(call, bot_id, cancel=None)
             assert isinstance(found, LetterCall)
-            if b'"letter"' not in found.params or self._clock.mono() >= deadline:
+            if b'"letter"' not in found.params:
                 return found.params
+            if self._clock.mono() >= deadline:
+                return params  # Telegram says that it is not there
             await asyncio.sleep(min(LOOK_S, timeout_s))
 
     # ---- upkeep ----
 
-    async def tidy(self, *, log_ms: int) -> None:
-        """Look up what has ended, before its letters leave for the log; forget what is older than that."""
-        before_ms = self._clock.wall_ms() - log_ms
+    async def tidy(self, *, before_ms: int) -> None:
+        """Look up what has ended, before its letters leave for the log; forget what was given before that instant."""
         names = await self._documents.collections(PREFIX)
         for bot_id in sorted(_bots_in(names, _OPEN)):
             await self._look_up_open(bot_id, after=None, until=None)
@@ -476,7 +500,7 @@ class ProvisionalIds:
                 block = _decode_block(document.body)
                 if block.at >= before_ms:
                     break
-                places = [(block.home, one) for one in block.messages or () if block.home is not None]
+                places = [(int(block.home), one) for one in block.messages or () if block.home is not None]
                 gone = [
                     (_IDS, document.key),
                     (_OF_LETTERS, str(block.letter)),
@@ -543,8 +567,8 @@ def _serial_key(serial: int) -> str:
     return f"{serial:016d}"
 
 
-def _open_key(chat: Chat, letter_id: int) -> str:
-    return f"{quote(str(chat), safe='@:-')[:150]}:{letter_id}"
+def _open_key(chat: str, letter_id: int) -> str:
+    return f"{quote(chat, safe='@:-')[:150]}:{letter_id}"
 
 
 def _place_key(place: Place) -> str:
