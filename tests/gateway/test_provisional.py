@@ -7,14 +7,18 @@ from typing import Any
 import msgspec
 import pytest
 
+from peik.core.arrival import Arrival
 from peik.core.letter import OnUncertain
 from peik.core.provisional import FIRST_ID
 from peik.gateway.app import Gateway
 from peik.gateway.params import GatewayParams
+from peik.inbox.consumers import Handling
+from peik.inbox.store import ArrivalFilter
 from peik.outbox.store import LetterFilter
 from peik.testing import Options
 from peik.testing.answer import UploadedFile
-from tests.outbox.story import BOT, TOKEN, Stage, play, play_closed
+from tests.inbox.bots import Bots
+from tests.outbox.story import BOT, TOKEN, Stage, call, play, play_closed
 
 Call = Callable[..., Awaitable[Any]]
 FAST = {"gateway_wait": "1s"}
@@ -26,12 +30,13 @@ async def _nobody(*_: Any) -> None: ...
 class Bot:
     """A bot behind the gateway, without a socket in between."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, *, token: str = TOKEN) -> None:
         self._gateway = Gateway(stage.peik, _nobody)
+        self._token = token
 
     async def answer(self, method: str, key: str | None = None, **params: Any) -> dict[str, Any]:
         given = GatewayParams(params=msgspec.json.encode(params), key=key)
-        answer = await self._gateway.call(TOKEN, method, given)
+        answer = await self._gateway.call(self._token, method, given)
         body: dict[str, Any] = msgspec.json.decode(answer.body)
         return body
 
@@ -376,5 +381,85 @@ def test_what_waits_for_a_message_keeps_no_other_chat_waiting() -> None:
         told = await bot.send("slow", 5)
         await bot("forwardMessage", chat_id=6, from_chat_id=5, message_id=told)
         assert await bot.send("quick", 6) < FIRST_ID
+
+    play(story, **FAST)
+
+
+def test_every_consumer_gets_the_id_that_the_bot_was_told() -> None:
+    async def story(stage: Stage) -> None:
+        pushes = stage.pusher = Bots(stage.clock)
+        async with stage.open():
+            bot, handled = Bot(stage), []
+            await bot.send("before")
+            stage.telegram.dark(True)
+            told = await bot.send("asked")
+            stage.telegram.dark(False)
+            await stage.quiet()
+
+            async def handle(arrival: Arrival, tries: int) -> None:
+                handled.append(msgspec.json.decode(arrival.wire()))
+
+            stage.peik.inbox.consumers.handle(BOT, "functions", Handling(handle=handle, allowed=None))
+            await Bot(stage, token=f"{TOKEN}@pushed")("setWebhook", url="https://bot.example/hook")
+            stream = await stage.peik.inbox.service.stream(BOT, "streamed")
+            real = max(stage.telegram._known(stage.telegram.bot(TOKEN), 5).messages)
+            stage.telegram.write(TOKEN, 5, "a reply", reply_to=real)
+            polled: list[Any] = []
+            while not polled:
+                polled = await bot("getUpdates", timeout=10)
+            await asyncio.sleep(10)
+            with stream.seated() as seat:
+                streamed = await stream.next(seat, 10.0)
+            assert streamed is not None
+            shown_to = [polled[0], handled[0], pushes.got[0].update, msgspec.json.decode(streamed[0].wire())]
+            assert [one["message"]["reply_to_message"]["message_id"] for one in shown_to] == [told] * 4
+            (view,) = await stage.peik.inbox.service.arrivals(ArrivalFilter(bot_id=BOT), before=None, limit=1)
+            looked_at = await stage.peik.inbox.service.arrival(view.arrival.id)
+            assert str(told) in looked_at.arrival.payload
+
+    play_closed(story, inbound="polling", pushes_allow_private="on", **FAST)
+
+
+def test_rest_and_the_library_name_the_same_letter_and_a_batch_waits_as_a_whole() -> None:
+    async def story(stage: Stage) -> None:
+        bot = Bot(stage)
+        await bot.send("before")
+        stage.telegram.dark(True)
+        first = await bot.answer("sendMessage", chat_id=5, text="one")
+        told, letter_id = first["result"]["message_id"], int(first["peik"]["letter_id"])
+        edit = {"chat_id": 5, "message_id": told, "text": "two"}
+        assert await stage.accept("editMessageText", params=edit) == letter_id
+        assert '"two"' in (await stage.letter(letter_id)).params
+        later = stage.clock.wall_ms() + 3_600_000
+        scheduled = await stage.accept("deleteMessage", params={"chat_id": 5, "message_id": told}, send_at_ms=later)
+        batch = await stage.accept_all(
+            [
+                call("editMessageText", params=edit | {"text": "three"}),
+                call("pinChatMessage", params={"chat_id": 5, "message_id": told}),
+            ]
+        )
+        assert len({letter_id, scheduled, *batch}) == 4, "who says when, or brings several, has letters of his own"
+        stage.telegram.dark(False)
+        for one in batch:
+            assert (await stage.ended(one)).state == "completed"
+        assert shown(stage, 5)[0][1:] == [{"text": "three"}, {"pinned": 1}]
+        await stage.ended(scheduled)
+        assert len(shown(stage, 5)[0]) == 2
+
+    play(story, **FAST)
+
+
+def test_a_call_that_goes_straight_through_waits_a_moment_for_the_real_id() -> None:
+    async def story(stage: Stage) -> None:
+        bot, ids = Bot(stage), stage.peik.outbox.service.provisional
+        await bot.send("before")
+        stage.telegram.faults.add("hang", count=1, method="sendMessage")
+        told = await bot.send("slow")
+        params = msgspec.json.encode({"chat_id": 5, "message_id": told})
+        known = await ids.translated(BOT, "getGameHighScores", params, timeout_s=1.0)
+        assert known == params, "Telegram says that it is not there"
+        await stage.quiet()
+        known = await ids.translated(BOT, "getGameHighScores", params, timeout_s=1.0)
+        assert msgspec.json.decode(known)["message_id"] < FIRST_ID
 
     play(story, **FAST)
