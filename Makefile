@@ -22,7 +22,7 @@ INSTALL := $(PYTHON) -I tests/surroundings.py --installing
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof jobs-proof deploy-check screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
+.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof jobs-proof deploy-check screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -143,6 +143,11 @@ bench-growth: tools  ## How cost grows with backlog, chats, bots and arrivals: p
 nodes-proof: tools  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
 	@$(INSTALL) $(BIN)/python -m tests.machine
 	for store in postgres redis; do for how in "" --kill-database; do $(BIN)/python -m proofs.nodes --store $$store $$how --write docs/reference/nodes_proof.json || exit 1; done; done
+
+restart-proof: tools  ## 20 restarts each way under load, on SQLite; fewer on PostgreSQL and Redis; about six minutes.
+	@$(INSTALL) $(BIN)/python -m tests.machine
+	for how in socket replace; do $(BIN)/python -m proofs.restarts --how $$how || exit 1; done
+	for store in postgres redis; do $(BIN)/python -m proofs.restarts --how replace --store $$store --rounds 5 || exit 1; done
 
 jobs-proof: tools  ## 1000 downloads of 200 users by workers that are killed, on SQLite and Redis; about a minute and a half.
 	@$(INSTALL) $(BIN)/python -m tests.machine

@@ -8,6 +8,7 @@ import typer
 from peik import __version__
 from peik.cli.command import EXITS
 from peik.cli.examples import show_examples
+from peik.errors import StartError
 from peik.settings import cli
 from peik.settings.config import Config
 
@@ -48,8 +49,31 @@ def _peik(
     pass
 
 
-def _serve(config: Config) -> int:
+def _serve(
+    config: Config,
+    *,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace",
+            help="Take over from the Peik that runs here: it ends once this one accepts letters, and no connection is refused.",
+        ),
+    ] = False,
+    detach: Annotated[
+        bool,
+        typer.Option(
+            "--detach", help="Return as soon as it serves, and let it run on by itself. With --replace alone."
+        ),
+    ] = False,
+) -> int:
     """Run Peik: accept letters, deliver them. Every setting is a flag, and flags win."""
+    from peik.app.handover import in_background
     from peik.app.serve import serve
 
-    return serve(config)
+    if detach and not replace:
+        raise StartError(
+            "--detach goes with --replace: a Peik that nobody looks after is started by systemd or Docker."
+        )
+    if detach:
+        return in_background(lambda begun: serve(config, replaces=True, begun=begun))
+    return serve(config, replaces=replace)

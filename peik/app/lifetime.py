@@ -352,26 +352,30 @@ class Files:
 
 
 @contextmanager
-def only_server(config: Config) -> Iterator[None]:
-    """The right to be the server of a store. Raises StartError, with the process that has it.
+def only_server(config: Config, *, handed: int | None = None) -> Iterator[OwnerLock | None]:
+    """The right to be the server of a store; none is needed where there are nodes. Raises StartError, with the process that has
+    it. `handed`: an open file, by which the process that has it shares it with this one.
 
     It is not the right to send: a program on `Peik.open` may have taken that over while the server was down. The server
     then starts all the same, accepts, and sends again when that program ends.
     """
     if config.store_kind is not StoreKind.SQLITE:
-        yield
+        yield None
         return
     path = config.sqlite_path.absolute()
     lock = OwnerLock(path, suffix=".server")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
+        if handed is None:
+            lock.acquire()
+        else:
+            lock.adopt(handed)
     except OSError as error:
         raise StartError(
             f"{path.parent} cannot be written: {error.strerror}. Name another file in PEIK_STORE."
         ) from None
     try:
-        yield
+        yield lock
     finally:
         lock.release()
 

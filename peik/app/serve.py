@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 import uvloop
@@ -19,16 +20,26 @@ from peik.admin.model import weakness_of
 from peik.app import rest
 from peik.app.apis import pulse_of
 from peik.app.dashboard import Dashboard
+from peik.app.handover import (
+    HandoverPoint,
+    Predecessor,
+    Successor,
+    as_heard,
+    control_path,
+    scheme_of,
+    sockets_of_systemd,
+)
 from peik.app.lifetime import admin_key, only_server, running
 from peik.app.middleware import Middleware
 from peik.app.runtime import Runtime
-from peik.core.events import CertificateRenewed, DoorsWeak, Events
+from peik.core.events import CertificateRenewed, DoorsWeak, Events, ServerReplaced, ServerTakenOver
 from peik.errors import StartError
 from peik.gateway.app import App, Gateway
 from peik.inbox.webhook_endpoint import PUSHES
 from peik.monitoring.log import EventLog
 from peik.monitoring.log_file import LogFile, set_up
 from peik.settings.config import Config
+from peik.storage.sqlite.database import OwnerLock
 from peik.web.server import (
     ADDRESS_SHARE,
     KEEP_ALIVE_S,
@@ -94,6 +105,10 @@ def cannot_listen(config: Config, error: OSError) -> str:
 # The writer's thread must not wait 5 ms for the interpreter whenever a statement is done (measured: ten times faster
 # commits beside a busy event loop).
 _SWITCH_INTERVAL_S = 0.0005
+# So long a client that asks nothing is kept at the end. While another process serves, it costs nobody much; where the next one
+# starts only after us, all others wait.
+REPLACED_PATIENCE_S = 5.0
+RESTART_PATIENCE_S = 1.0
 
 
 class _Server(GuardedServer):
@@ -101,6 +116,14 @@ class _Server(GuardedServer):
 
     certificate: Certificate | None = None
     renewed: Callable[[], None]
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.is_taking = asyncio.Event()  # connections
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_taking.set()
 
     async def on_tick(self, counter: int) -> bool:
         if self.certificate is not None and counter % int(LOOK_S * 10) == 0 and self.certificate.refresh():
@@ -112,8 +135,9 @@ class _Server(GuardedServer):
         yield
 
 
-def serve(config: Config) -> int:
-    """Run until a signal; the exit code."""
+def serve(config: Config, *, replaces: bool = False, begun: Callable[[], None] = lambda: None) -> int:
+    """Run until a signal, or until another one has replaced this; the exit code. `replaces`: take over from the one that runs.
+    `begun` is called when calls are accepted."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     _allow_open_files()
     with contextlib.ExitStack() as ending:
@@ -123,8 +147,9 @@ def serve(config: Config) -> int:
             ending.enter_context(file)
         set_up(level=config.log_level, form=config.log_format, file=file)
         runner = ending.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
-        ending.enter_context(only_server(config))
-        return runner.run(_serve(config))
+        before = Predecessor.find(config) if replaces else None
+        lock = ending.enter_context(only_server(config, handed=None if before is None else before.lock))
+        return runner.run(_serve(config, before, lock, begun))
 
 
 def _allow_open_files() -> None:
@@ -134,17 +159,44 @@ def _allow_open_files() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-async def _serve(config: Config) -> int:
+class _Place:
+    """Where this one listens, and who chose that."""
+
+    def __init__(self, config: Config, before: Predecessor | None) -> None:
+        if before is not None:
+            self.listeners, self.is_of_systemd = before.listeners, before.offer.is_of_systemd
+        else:
+            self.listeners = sockets_of_systemd(os.environ)
+            self.is_of_systemd = bool(self.listeners)
+        if not self.listeners:
+            self.listeners = [_listen(config)]
+        self.port = int(self.listeners[0].getsockname()[1])
+        # Where to be found by the next one, whose settings will be these.
+        self.control_path = control_path(config, config.port or self.port)
+        self.config = as_heard(config, self.listeners) if self.is_of_systemd else config
+
+    def given(self) -> list[socket.socket]:
+        """For a server, which closes them."""
+        return [listener.dup() for listener in self.listeners]
+
+    def close(self) -> None:
+        for listener in self.listeners:
+            listener.close()
+
+
+async def _serve(config: Config, before: Predecessor | None, lock: OwnerLock | None, begun: Callable[[], None]) -> int:
     stop = asyncio.Event()
     _on_signals(stop)
     supervisor = Supervisor.of(os.environ)
     events = Events()
     events.listen(EventLog(level=config.log_level))
     certificate = certificate_of(config, tell=lambda what: events.tell(DoorsWeak(what=what)))
-    listener = _listen(config)
-    host, port = listener.getsockname()[:2]
+    place = _Place(config, before)
+    config, port = place.config, place.port
+    host = place.listeners[0].getsockname()[0]
     GuardedProtocol.connections_max = raise_file_limit()
     GuardedProtocol.address_connections_max = int(GuardedProtocol.connections_max * ADDRESS_SHARE)
+    successor: Successor | None = None
     async with running(config, events=events, must_own=False, address=_address(config, port)) as peik:
         key, key_path = await admin_key(config, peik.store)
         pulse = pulse_of(peik)
@@ -173,10 +225,36 @@ async def _serve(config: Config) -> int:
         )
         server.certificate = certificate
         server.renewed = lambda: events.tell(CertificateRenewed())
-        url = f"{_scheme(config)}://[{host}]:{port}" if ":" in host else f"{_scheme(config)}://{host}:{port}"
+        server.hurry = lambda: _end_waits(peik)
+        serving = asyncio.ensure_future(server.serve(sockets=place.given()))
+        await asyncio.wait(
+            [serving, asyncio.ensure_future(server.is_taking.wait())], return_when=asyncio.FIRST_COMPLETED
+        )
+        if serving.done():
+            await serving  # it says why
+        let_the_collector_rest()
+        status = f"{len(peik.outbox.service.bots())} bot(s) on port {port}."
+        supervisor.ready(
+            status, replaces=before is not None, beat_s=None if before is None else before.offer.beat_s
+        )  # the socket has listened all along
+        if before is not None:
+            await before.take_over()
+            events.tell(ServerTakenOver(process=before.offer.pid, version=before.offer.version))
+            following = asyncio.ensure_future(_follow(before, peik))
+        if lock is not None:
+            lock.name_holder()
+        point = HandoverPoint.open(
+            config,
+            place.listeners,
+            path=place.control_path,
+            before=before,
+            lock=None if lock is None else lock.handle,
+            is_of_systemd=place.is_of_systemd,
+            supervisor=supervisor,
+        )
         sys.stderr.write(
             greeting(
-                url,
+                f"{scheme_of(config)}://[{host}]:{port}" if ":" in host else f"{scheme_of(config)}://{host}:{port}",
                 key_path=key_path,
                 bots=len(peik.outbox.service.bots()),
                 is_open=config.gateway_open,
@@ -184,22 +262,64 @@ async def _serve(config: Config) -> int:
             )
         )
         sys.stderr.flush()
-        serving = asyncio.ensure_future(server.serve(sockets=[listener]))
-        let_the_collector_rest()
-        supervisor.ready(
-            f"{len(peik.outbox.service.bots())} bot(s) on port {port}."
-        )  # the socket has listened all along
+        begun()
         async with supervisor.beating():
-            await asyncio.wait([serving, asyncio.ensure_future(stop.wait())], return_when=asyncio.FIRST_COMPLETED)
-        supervisor.ending()
+            successor = await _until_the_end(serving, stop, point)
+        if successor is None:
+            supervisor.ending()
+        else:  # which has told who is to be looked after now
+            events.tell(ServerReplaced(version=successor.version))
         tidying.cancel()
         dashboard.end()
         peik.inbox.service.end()  # streams and long polls would keep their connections open for all of the grace
         if peik.accounts is not None:
             peik.accounts.end_streams()
+        # Who finds nobody here shall wait, and not be refused: only then it helps a client to be told of the end.
+        server.patience_s = 0.0
+        if successor is not None:
+            server.patience_s = REPLACED_PATIENCE_S
+        elif place.is_of_systemd:
+            server.patience_s = RESTART_PATIENCE_S
+        else:
+            place.close()
         server.should_exit = True
         await serving
+        if before is not None:
+            following.cancel()
+    if point is not None:
+        point.close(is_handed_on=successor is not None)
+    if successor is not None:
+        successor.close()  # the store is free: it need not look for that
     return 0
+
+
+async def _until_the_end(
+    serving: "asyncio.Future[None]", stop: asyncio.Event, point: HandoverPoint | None
+) -> Successor | None:
+    """None: it ends, and nobody goes on in its place."""
+    stopping = asyncio.ensure_future(stop.wait())
+    replaced = None if point is None else asyncio.ensure_future(point.successor())
+    ends: list[asyncio.Future[Any]] = [serving, stopping, *(() if replaced is None else (replaced,))]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if replaced is None:
+        return None
+    if replaced.done():
+        return replaced.result()
+    replaced.cancel()
+    return None
+
+
+def _end_waits(peik: Runtime) -> None:
+    """What was accepted stays so: who waits for its end is told how it stands, which is better than no answer."""
+    peik.outbox.service.end_waits()
+    peik.jobs.service.end_waits()
+
+
+async def _follow(before: Predecessor, peik: Runtime) -> None:
+    """What the one before us held is free as soon as it has ended."""
+    await before.gone()
+    peik.outbox.leases.ring()
 
 
 def doorkeeper_of(peik: Runtime, app: rest.Rest, doors: App) -> Middleware:
@@ -246,8 +366,4 @@ def _listen(config: Config) -> socket.socket:
 def _address(config: Config, port: int) -> str:
     """Where other nodes' people find this one."""
     host = socket.gethostname() if config.host in ("0.0.0.0", "::") else config.host  # noqa: S104
-    return f"{_scheme(config)}://[{host}]:{port}" if ":" in host else f"{_scheme(config)}://{host}:{port}"
-
-
-def _scheme(config: Config) -> str:
-    return "http" if config.tls_cert is None else "https"
+    return f"{scheme_of(config)}://[{host}]:{port}" if ":" in host else f"{scheme_of(config)}://{host}:{port}"

@@ -7,7 +7,7 @@ from typer.main import get_command_name
 
 # By the words of the command. What follows them is an example's own; the first words are put before it.
 EXAMPLES: Mapping[str, tuple[str, ...]] = {
-    "serve": ("", "--port 9000 --store postgresql://peik@db/peik --bot-tokens-file token.txt"),
+    "serve": ("", "--replace", "--port 9000 --store postgresql://peik@db/peik --bot-tokens-file token.txt"),
     "demo": ("", "--once"),
     "sim": ("--port 8082", """--port 8082 --config '{"accept_any_token": false}'"""),
     "send": (

@@ -130,6 +130,19 @@ class CertificateRenewed(Event, frozen=True, kw_only=True):
     """New connections get another certificate from now on."""
 
 
+class ServerReplaced(Event, frozen=True, kw_only=True):
+    """Another process serves in the place of this one, which ends as soon as it has answered what it was asked."""
+
+    version: str  # of that one
+
+
+class ServerTakenOver(Event, frozen=True, kw_only=True):
+    """This process serves in the place of another one."""
+
+    process: int
+    version: str  # of that one
+
+
 class StoreRecovered(Event, frozen=True, kw_only=True):
     pass
 

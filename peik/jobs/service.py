@@ -80,6 +80,7 @@ class JobService:
         self._on_queued = on_queued
         self._on_cancel = on_cancel
         self._waiters: defaultdict[int, list[asyncio.Future[None]]] = defaultdict(list)
+        self._is_hurried = False
         events.listen(self._listen, JobRan)
 
     # ---- queueing ----
@@ -175,11 +176,16 @@ class JobService:
             try:
                 job = await self.get(job_id)
                 left_s = deadline - self._clock.mono()
-                if job.state.is_final or left_s <= 0:
+                if job.state.is_final or self._is_hurried or left_s <= 0:
                     return job
                 await asyncio.wait([ended], timeout=min(left_s, ASK_S))
             finally:
                 self._forget(job_id, ended)
+
+    def end_waits(self) -> None:
+        """Whoever waits for a job is told how it stands, from now on: Peik is about to close."""
+        self._is_hurried = True
+        self.ask_again()
 
     def ask_again(self) -> None:
         """Another process wrote of jobs: some of those that somebody waits for may have ended."""

@@ -375,6 +375,12 @@ def _write(pen: LogWriter, event: events.Event) -> None:
             pen.book.warning("! the doors are weak", what=what)
         case events.CertificateRenewed():
             pen.book.info("-> another certificate is shown from now on")
+        case events.ServerReplaced(version=version):
+            pen.book.info(
+                "-> another process serves from now on; this one answers what it was asked, and ends", version=version
+            )
+        case events.ServerTakenOver(process=process, version=version):
+            pen.book.info("-> took over from the process that ran before", process=process, version=version)
         case events.StoreWeak(what=what):
             pen.book.warning("! the store may lose what was accepted", what=what)
         case events.ClockJumped(ahead_s=ahead_s, settles_s=settles_s):

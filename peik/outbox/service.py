@@ -177,6 +177,7 @@ class OutboxService:
         self.provisional = provisional
         self._bots: dict[int, BotRecord] = {}
         self._waiters: dict[int, list[asyncio.Future[None]]] = defaultdict(list)
+        self._is_hurried = False
         self._changes: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # of bots: see `_changing`
         events.listen(self._listen, Settled)
 
@@ -199,6 +200,11 @@ class OutboxService:
             for ended in self._waiters[letter_id]:
                 if not ended.done():
                     ended.set_result(None)
+
+    def end_waits(self) -> None:
+        """Whoever waits for a letter is told how it stands, from now on: Peik is about to close. The letter stays accepted."""
+        self._is_hurried = True
+        self.ask_again()
 
     # ---- letters ----
 
@@ -357,7 +363,7 @@ class OutboxService:
             self._waiters[letter_id].append(ended)
             try:
                 view = await self.letter(letter_id)
-                if view.state.is_final or self._clock.mono() >= deadline:
+                if view.state.is_final or self._is_hurried or self._clock.mono() >= deadline:
                     return view
                 async with asyncio.timeout_at(deadline):
                     await ended
@@ -423,7 +429,7 @@ class OutboxService:
         The result may be told before it is stored. A crash in between leaves the letter uncertain, as it would without
         this; whoever waits knows more then than the store, and nothing that was promised is broken.
         """
-        deadline = self._clock.mono() + timeout_s
+        deadline = self._clock.mono() + (0.0 if self._is_hurried else timeout_s)
         ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         told: list[bytes] = []
 

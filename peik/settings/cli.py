@@ -4,14 +4,14 @@ import inspect
 import itertools
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from peik.cli.command import CommandContext, tell
 from peik.errors import StartError
 from peik.inbox.texts import built_in
-from peik.settings.config import Config, find, load, read, shown_address
+from peik.settings.config import find, load, read, shown_address
 from peik.settings.table import REDIS, SETTINGS, Setting, SettingGroup
 
 # `.env.example` and `.env.production`: every setting with its meaning and default, made from the one table of
@@ -217,14 +217,17 @@ def texts() -> None:
 # ---- flags ----
 
 
-def with_settings(run: Callable[[Config], int]) -> Callable[..., None]:
-    """A command that takes every setting as a flag, and runs with what is in force."""
+def with_settings(run: Callable[..., int]) -> Callable[..., None]:
+    """A command that takes every setting as a flag, and runs with what is in force. Options of its own stand behind the first
+    argument of `run`, which is the settings."""
+    _, *own = inspect.signature(run).parameters.values()
 
-    def command(**flags: str | None) -> None:
-        raise typer.Exit(run(load({name: value for name, value in flags.items() if value is not None})))
+    def command(**flags: Any) -> None:
+        given = {one.name: flags.pop(one.name) for one in own}
+        raise typer.Exit(run(load({name: value for name, value in flags.items() if value is not None}), **given))
 
     served = [setting for setting in grouped() if setting.group is not SettingGroup.CLIENT]
-    signature = inspect.Signature([_flag(setting) for setting in served])
+    signature = inspect.Signature([*own, *(_flag(setting) for setting in served)])
     command.__signature__ = signature  # type: ignore[attr-defined]
     command.__annotations__ = {one.name: one.annotation for one in signature.parameters.values()}
     command.__doc__ = run.__doc__

@@ -13,6 +13,7 @@ import functools
 import http
 import logging
 import re
+import select
 import urllib.parse
 from collections import deque
 from collections.abc import Callable, Iterable, MutableMapping
@@ -275,6 +276,7 @@ class ServerConnection(asyncio.Protocol):
     is_paused = False  # nothing is read
     _paused_at = 0.0
     _is_broken = False  # what came is no HTTP
+    _is_leaving = False  # this process ends: the next answer is the last one here
     awaited = Awaited.HEAD
     taken_bytes = 0  # of what is awaited
     _loose_bytes = 0  # of a head, or beside a body: the parser keeps a header, and a trailer, until its end
@@ -452,7 +454,7 @@ class ServerConnection(asyncio.Protocol):
         }
         self._headers = []  # for trailers: who looked at the headers did not see them, so that they must not pass for some
         is_bare = version == "1.0"
-        keeps = not is_bare and parser.should_keep_alive()
+        keeps = not is_bare and parser.should_keep_alive() and not self._is_leaving
         awaits_word = self._awaits_word and not is_bare  # HTTP/1.0 has no such word, and would take it for the answer
         exchange = ServerExchange(self, scope, keeps=keeps, awaits_word=awaits_word, is_bare=is_bare)
         self._incoming = exchange
@@ -534,12 +536,23 @@ class ServerConnection(asyncio.Protocol):
         if self._is_broken:
             self._refuse()
 
-    def shutdown(self) -> None:
-        """uvicorn asks for an end: at once, or after what is being answered."""
-        if self._current is None:
+    def leave(self, *, is_patient: bool) -> None:
+        """The process ends: the next answer here is the last one, and says so. A connection on which nothing is asked stays while
+        `is_patient`: a client that asks just when it is closed gets an error in place of an answer."""
+        self._is_leaving = True
+        if self._current is not None:
+            last = self._waiting[-1] if self._waiting else self._current
+            last.keeps = False
+        elif not is_patient and not self._is_heard():
             self.transport.close()
-        else:
-            self._current.keeps = False
+
+    def _is_heard(self) -> bool:
+        """Whether a request has begun to come in, read by us or still with the system."""
+        if self.awaited is Awaited.HEAD and self.taken_bytes:
+            return True
+        look = select.poll()
+        look.register(self.transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(look.poll(0))
 
     @property
     def is_idle(self) -> bool:

@@ -41,6 +41,8 @@ WAITING_BYTES = 2_048  # what a request costs that waits behind another one
 HEADER_BYTES = 160  # what a header costs beyond its own bytes
 KEEP_ALIVE_S = 75  # bots keep connections in pools; one that we end just as it is used costs them an error
 SWEEP_TICKS = 50  # uvicorn ticks every tenth of a second
+LEAVING_TICK_S = 0.05  # between two looks whether all is answered that was asked
+HURRY_S = 2.0  # before the end of the grace
 FILES_SPARE = 512  # descriptors for the store, the spool and the way to Telegram
 
 
@@ -183,10 +185,42 @@ class GuardedProtocol(ServerConnection):
 
 
 class GuardedServer(uvicorn.Server):
+    # So long a connection on which nothing is asked is kept at the end, so that its client hears of the end with an answer. For
+    # nothing where new connections are refused meanwhile: then the next start is all that helps.
+    patience_s = 0.0
+    hurry: Callable[[], None] = staticmethod(lambda: None)  # whoever waits for something shall be told how it stands
+
     async def on_tick(self, counter: int) -> bool:
         if counter % SWEEP_TICKS == 0:
             sweep(self.server_state.connections, asyncio.get_running_loop().time())
         return await super().on_tick(counter)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Take no more connections; answer what was asked on those that are here, each with `Connection: close`. What takes
+        longer than the grace is hurried, and then cut off."""
+        for server in self.servers:
+            server.close()
+        for one in sockets or ():
+            one.close()
+        loop, state, grace_s = asyncio.get_running_loop(), self.server_state, self.config.timeout_graceful_shutdown or 0
+        began_at = loop.time()
+        hurry_at: float | None = began_at + max(grace_s - HURRY_S, grace_s / 2)
+        while True:
+            # First: who was accepted a moment ago is no connection yet.
+            await asyncio.sleep(LEAVING_TICK_S)
+            is_patient = loop.time() - began_at < self.patience_s
+            for connection in list(state.connections):
+                if isinstance(connection, GuardedProtocol):
+                    connection.leave(is_patient=is_patient)
+            if not state.connections and not state.tasks:
+                return
+            if hurry_at is not None and loop.time() > hurry_at:
+                hurry_at = None
+                self.hurry()
+            if loop.time() - began_at > grace_s:
+                for task in state.tasks:
+                    task.cancel()
+                return
 
 
 def sweep(connections: Iterable[object], now: float) -> None:
@@ -292,6 +326,7 @@ def _words(error: OSError) -> str:
 
 
 _BEATS_PER_LIMIT = 3  # two may be late
+VITAL_S = 5.0  # for what is said once; without it systemd would look after the wrong process
 
 
 class Supervisor:
@@ -312,9 +347,23 @@ class Supervisor:
         name = "\0" + address[1:] if address.startswith("@") else address
         return cls(name, beat_s=int(limit_us) / 1e6 / _BEATS_PER_LIMIT if is_watched else None)
 
-    def ready(self, status: str) -> None:
-        """Calls are accepted durably from now on."""
-        self._tell(f"READY=1\nSTATUS={status}")
+    @property
+    def is_there(self) -> bool:
+        return self._address is not None
+
+    @property
+    def beat_s(self) -> float | None:
+        """How often it wants to hear that we are alive."""
+        return self._beat_s
+
+    def ready(self, status: str, *, replaces: bool = False, beat_s: float | None = None) -> None:
+        """Calls are accepted durably from now on. Who `replaces` another process is the one to look after from now on, and beats
+        as that one did: systemd tells its limit only to processes that it starts as the main one."""
+        main = ""
+        if replaces:
+            main = f"MAINPID={os.getpid()}\n"
+            self._beat_s = self._beat_s or beat_s
+        self._tell(f"{main}READY=1\nSTATUS={status}", within_s=VITAL_S)
 
     def ending(self) -> None:
         self._tell("STOPPING=1\nSTATUS=Waiting for what is in flight.")
@@ -334,12 +383,13 @@ class Supervisor:
             self._tell("WATCHDOG=1")
             await asyncio.sleep(self._beat_s)
 
-    def _tell(self, words: str) -> None:
+    def _tell(self, words: str, *, within_s: float = 0.0) -> None:
+        """`within_s`: a socket that is full of what was said before is waited for. A beat is not worth that."""
         if self._address is None:
             return
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
-                line.setblocking(False)  # noqa: FBT003
+                line.settimeout(within_s)
                 line.sendto(words.encode(), self._address)
         except OSError as error:
             # The next beat tries again. Said once: a supervisor that is gone would fill the log.

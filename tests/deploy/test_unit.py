@@ -13,14 +13,15 @@ from peik.settings.table import SETTINGS
 from tests.deploy.composed import ROOT
 
 UNIT = ROOT / "deploy" / "systemd" / "peik.service"
+SOCKET = UNIT.with_suffix(".socket")
 EXPOSURE_MAX = 2.0  # of 10; systemd's own measure, "OK" below 2.5
 
 
-def options() -> dict[str, str]:
+def options(unit: Path = UNIT) -> dict[str, str]:
     """The last of each counts, which is enough for those that are asked for."""
     parser = configparser.ConfigParser(strict=False, interpolation=None)
     parser.optionxform = str  # type: ignore[assignment, method-assign]
-    parser.read_string(UNIT.read_text(encoding="utf-8"))
+    parser.read_string(unit.read_text(encoding="utf-8"))
     return {name: value for section in parser.sections() for name, value in parser[section].items()}
 
 
@@ -36,6 +37,19 @@ def test_it_says_itself_when_it_is_ready_and_alive() -> None:
     assert (options()["Type"], options()["WatchdogSec"]) == ("notify", "60s")
 
 
+def test_a_reload_replaces_the_process() -> None:
+    unit = options()
+    assert unit["ExecReload"] == f"{unit['ExecStart']} --replace --detach"  # the command must return
+    assert unit["NotifyAccess"] == "all"  # the next process is not the main one until it has said so
+
+
+def test_the_socket_is_where_peik_listens_by_default() -> None:
+    host, port = (next(one.default for one in SETTINGS if one.name == name) for name in ("host", "port"))
+    unit = options(SOCKET)
+    assert (unit["ListenStream"], unit["Accept"]) == (f"{host}:{port}", "no")
+    assert SOCKET.stem == UNIT.stem  # by which systemd knows whose it is
+
+
 def test_it_may_write_to_its_own_folder_and_to_nothing_else() -> None:
     unit = options()
     assert unit["User"] == unit["StateDirectory"] == "peik"
@@ -49,10 +63,15 @@ def test_it_may_write_to_its_own_folder_and_to_nothing_else() -> None:
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (Debian: systemd)")
 def test_systemd_reads_it_and_finds_it_shut_well(tmp_path: Path) -> None:
+    shutil.copy(SOCKET, tmp_path)
     here = tmp_path / "peik.service"
     here.write_text(UNIT.read_text(encoding="utf-8").replace("/opt/peik/bin/peik", "/bin/true"), encoding="utf-8")
-    checked = subprocess.run(["systemd-analyze", "verify", here], capture_output=True, text=True, check=False)
-    assert "peik.service" not in checked.stderr, checked.stderr  # other units of this machine are not ours
+    checked = subprocess.run(
+        ["systemd-analyze", "verify", here, tmp_path / SOCKET.name], capture_output=True, text=True, check=False
+    )
+    assert not re.search("peik.(service|socket)", checked.stderr), (
+        checked.stderr
+    )  # other units of this machine are not ours
     asked = ["systemd-analyze", "security", "--offline=yes", "--no-pager", here]
     judged = subprocess.run(asked, capture_output=True, text=True, check=False)
     exposure = re.search(r"Overall exposure level for peik.service: ([\d.]+)", judged.stdout)

@@ -252,11 +252,25 @@ class OwnerLock:
         except BlockingIOError:
             file.close()
             return False
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
         self._file = file
+        self.name_holder()
         return True
+
+    def name_holder(self) -> None:
+        """Write this process into it, for whoever asks who has the right."""
+        assert self._file is not None
+        self._file.truncate(0)
+        self._file.write(str(os.getpid()))
+        self._file.flush()
+
+    def adopt(self, handle: int) -> None:
+        """It was handed on by the process that has it, open: now both have it, and it is free when neither does."""
+        self._file = os.fdopen(handle, "a+", encoding="utf-8")
+
+    @property
+    def handle(self) -> int:
+        assert self._file is not None
+        return self._file.fileno()
 
     def is_taken(self) -> bool:
         """Whether some process has it, this one included."""
