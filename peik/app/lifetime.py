@@ -15,7 +15,7 @@ from peik.app.context import Context
 from peik.app.node import Node
 from peik.app.runtime import Runtime
 from peik.clock import Clock, SettledClock, SystemClock
-from peik.core.events import Events
+from peik.core.events import Events, StoreUpgraded
 from peik.core.nodes import CHORES
 from peik.errors import StartError, StoreUnavailable
 from peik.inbox.service import Recovery
@@ -250,8 +250,15 @@ async def running(
     chance = chance or random.Random()
     files = Files(config)
     kit = await kit_of(config, clock=clock, make_clients=make_clients, make_archive=make_archive)
+    loop, tell = asyncio.get_running_loop(), events.tell
     store = make_store(
-        config, clock=clock, must_own=must_own, address=address, executor=executor, on_blobs_freed=files.remove
+        config,
+        clock=clock,
+        must_own=must_own,
+        address=address,
+        executor=executor,
+        on_blobs_freed=files.remove,
+        on_upgrade=lambda words: loop.call_soon_threadsafe(tell, StoreUpgraded(words=words)),
     )
     await store.open()
     spool = files.open(store)

@@ -143,6 +143,12 @@ class ServerTakenOver(Event, frozen=True, kw_only=True):
     version: str  # of that one
 
 
+class StoreUpgraded(Event, frozen=True, kw_only=True):
+    """The schema of the store is brought up to date by this start; told before it is done."""
+
+    words: str
+
+
 class StoreRecovered(Event, frozen=True, kw_only=True):
     pass
 

@@ -391,6 +391,8 @@ def _write(pen: LogWriter, event: events.Event) -> None:
             pen.book.info("-> the clock is believed again")
         case events.SecretsNotice(words=words):
             pen.book.warning(f"! {words}")
+        case events.StoreUpgraded(words=words):
+            pen.book.warning(f"-> {words}")
         case events.StoreRecovered():
             pen.book.info("-> the store is back")
         case events.Recovered(bot_id=bot_id, count=count):

@@ -89,6 +89,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="backups", group=SettingGroup.PLACES, default=None, parse=Path, help="The folder that backups go to; by default beside the database. Better on another disk. See backups.md."),
     Setting(name="backup_every", group=SettingGroup.PLACES, default="off", parse=parse_every, help="How often a running Peik makes a backup and tries it out: 24h. off: only `peik backup create` does."),
     Setting(name="backup_keep", group=SettingGroup.PLACES, default="7", parse=parse_positive, help="How many backups of a store are kept; older ones go."),
+    Setting(name="backup_before_upgrade", group=SettingGroup.PLACES, default="on", parse=parse_flag, help="Copy the SQLite file beside itself before a new version of Peik changes its schema. The copy of the change before goes then."),
     Setting(name="host", group=SettingGroup.PLACES, default="127.0.0.1", parse=str, help="The address to listen on."),
     Setting(name="port", group=SettingGroup.PLACES, default="8081", parse=parse_port, help="The port to listen on; 0 takes any free one."),
     Setting(name="api_root", group=SettingGroup.WAYS, default=TELEGRAM, parse=parse_root, help="The Bot API that Peik talks to."),

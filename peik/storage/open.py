@@ -1,5 +1,6 @@
 """Which store the settings name. What a server's store needs is imported only if it is named."""
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -15,6 +16,7 @@ from peik.secrets.seals import Seals, SealStore, seals_of
 from peik.settings.config import Config
 from peik.settings.values import StoreKind
 from peik.storage.executor import Executor, ThreadExecutor
+from peik.storage.sqlite.database import SchemaUpgrade
 from peik.storage.sqlite.store import SqliteStore
 
 
@@ -62,9 +64,11 @@ def store_of(
     executor: Callable[[str], Executor] = ThreadExecutor,
     on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
     seals: Seals | None = None,
+    on_upgrade: Callable[[str], None] | None = None,
 ) -> AnyStore:
     """The store of the settings, not open yet. `must_own`: opening a SQLite file that another process owns is an error.
-    `seals`: other ones than those of the settings."""
+    `seals`: other ones than those of the settings. `on_upgrade` hears, on a thread, of a schema that is brought up to date; else
+    standard error does."""
     seals = seals or seals_of(config.secret_keys)
     match config.store_kind:
         case StoreKind.SQLITE:
@@ -75,6 +79,7 @@ def store_of(
                 executor=executor,
                 on_blobs_freed=on_blobs_freed,
                 seals=seals,
+                upgrade=SchemaUpgrade(is_backed_up=config.backup_before_upgrade, tell=on_upgrade or _to_stderr),
             )
         case StoreKind.POSTGRES:
             try:
@@ -102,6 +107,10 @@ def store_of(
                 on_blobs_freed=on_blobs_freed,
                 seals=seals,
             )
+
+
+def _to_stderr(words: str) -> None:
+    sys.stderr.write(f"{words}\n")
 
 
 def _missing(extra: str, error: ImportError) -> StartError:

@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import sqlite3
 import struct
 import subprocess
 import sys
@@ -20,6 +21,7 @@ import pytest
 from proofs.restarts import LISTENS, Activated, Lives, a_store, lives, restarted
 from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, TOKEN, Copied, Program, Sim, simulated
+from tests.storage.sqlite.test_opening import undo_the_tenth
 
 TELEGRAM_NOWHERE = "http://127.0.0.1:1"
 CALL = f"/bot{TOKEN}/sendMessage"
@@ -230,6 +232,25 @@ def test_when_the_old_one_dies_in_the_middle_the_next_one_takes_over(tmp_path: P
             assert [one["text"] for one in sent["deliveries"]] == ["before", "after"]
             await chain.next()  # the right to be the server has come with it
             await say(chain.url, "and once more")
+
+    asyncio.run(story())
+
+
+def test_a_next_version_changes_the_schema_beside_the_one_that_runs(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with one_life(tmp_path) as (chain, sim):
+            await say(chain.url, "before")
+            undo_the_tenth(tmp_path / "peik.db")
+            async with Wire(chain.url) as wire:
+                await chain.start("--replace")
+                await wire.ask("by the old one")
+            told = "".join(chain.output)
+            assert "brought from 9 to" in told
+            with contextlib.closing(sqlite3.connect(tmp_path / "peik.db.before-schema-10")) as copy:
+                assert copy.execute("PRAGMA user_version").fetchone() == (9,)
+            await say(chain.url, "by the next one")
+            sent = await sim.get("sent", chat=5)
+            assert [one["text"] for one in sent["deliveries"]] == ["before", "by the old one", "by the next one"]
 
     asyncio.run(story())
 

@@ -2,8 +2,10 @@
 
 import asyncio
 import fcntl
+import glob
 import os
 import re
+import shutil
 import socket
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -188,10 +190,101 @@ def _check_ours(connection: apsw.Connection, path: Path) -> int:
     return version
 
 
-def migrate(connection: apsw.Connection, path: Path) -> None:
+class SchemaUpgrade:
+    """What comes before the steps of a schema: words about them, and a copy of the file as it is."""
+
+    def __init__(
+        self, *, is_backed_up: bool = False, tell: Callable[[str], None] = lambda words: None, steps: Sequence[str] = ()
+    ) -> None:
+        """`tell` is called on the writer's thread. `steps`: other ones than those of this Peik."""
+        self._is_backed_up = is_backed_up
+        self._tell = tell
+        self.steps = steps or _steps()
+
+    def begin(self, connection: apsw.Connection, path: Path, *, version: int, is_beside: bool) -> None:
+        """`is_beside`: another process owns the file, and goes on with it. Raises StartError, and nothing was changed."""
+        coming = self.steps[version:]
+        alone = next((found[1] for step in coming if (found := _ALONE.search(step)) is not None), None)
+        if is_beside and alone is not None:
+            raise StartError(
+                f"The schema of {path.name} has to be brought from {version} to {len(self.steps)}, which the Peik that runs "
+                f"cannot live with: {alone}. Stop it first, and start this one then. Nothing was changed."
+            )
+        what = "; ".join(filter(None, (step.partition("\n")[0].removeprefix("--").strip() for step in coming)))
+        self._tell(f"The schema of {path.name} is brought from {version} to {len(self.steps)}: {what}")
+        if self._is_backed_up:
+            copy = _copy_before(connection, path, version)
+            self._tell(f"{path.name} as it was before is in {copy}")
+
+
+# In a step: the reason why a process that was started before it cannot go on with the file.
+_ALONE = re.compile(r"^-- alone: (.+)$", re.MULTILINE)
+BEFORE_SCHEMA = ".before-schema-"
+_COPY_PAGES = 2000
+_SPARE_BYTES = 64 << 20  # for the steps themselves, and for what others write meanwhile
+
+
+def _copy_before(connection: apsw.Connection, path: Path, version: int) -> Path:
+    """A whole file, for its owner alone, durable when this returns; the one of the step before goes then. Another process may
+    write all the while: what it writes is not in the copy. Raises StartError if there is no room."""
+    size = _number(connection, "PRAGMA page_count") * _number(connection, "PRAGMA page_size")
+    free = shutil.disk_usage(path.parent).free
+    if free < size + _SPARE_BYTES:
+        raise StartError(
+            f"Before its schema is changed, {path.name} is copied, which takes {_megabytes(size + _SPARE_BYTES)} MB; "
+            f"{path.parent} has {_megabytes(free)} MB free. Free some room, or make a backup elsewhere and set "
+            "PEIK_BACKUP_BEFORE_UPGRADE=off. Nothing was changed."
+        )
+    target = path.with_name(f"{path.name}{BEFORE_SCHEMA}{version + 1}")
+    unfinished = target.with_name(f"{target.name}.{os.getpid()}")
+    try:
+        os.close(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600))  # it holds tokens
+        _copy_pages(path, unfinished)
+        with unfinished.open("rb") as file:
+            os.fsync(file.fileno())
+        unfinished.replace(target)
+    except BaseException:
+        unfinished.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+    for older in path.parent.glob(f"{glob.escape(path.name + BEFORE_SCHEMA)}*"):
+        if older != target:
+            older.unlink(missing_ok=True)
+    return target
+
+
+def _copy_pages(path: Path, target: Path) -> None:
+    origin, copied = connect(path, for_reading=True), apsw.Connection(str(target))
+    try:
+        # One snapshot: else the copy would begin anew whenever somebody writes.
+        origin.execute("BEGIN")
+        origin.execute("SELECT count(*) FROM sqlite_schema").fetchall()
+        with copied.backup("main", origin, "main") as backup:
+            while not backup.done:
+                backup.step(_COPY_PAGES)
+        copied.execute("PRAGMA journal_mode = DELETE").fetchall()  # one file, without a log beside it
+    finally:
+        copied.close()
+        origin.close()
+
+
+def _megabytes(size_bytes: int) -> int:
+    return -(-size_bytes // 1_000_000)
+
+
+def migrate(
+    connection: apsw.Connection, path: Path, upgrade: SchemaUpgrade | None = None, *, is_beside: bool = False
+) -> None:
     """Bring the schema up to date, each step in its own transaction. Refuses a file that is newer, or not ours."""
+    upgrade = upgrade or SchemaUpgrade()
     version = _check_ours(connection, path)
-    steps = _steps()
+    steps = upgrade.steps
+    if 0 < version < len(steps):
+        upgrade.begin(connection, path, version=version, is_beside=is_beside)
     for number, script in enumerate(steps[version:], start=version + 1):
         connection.execute("BEGIN IMMEDIATE")
         try:

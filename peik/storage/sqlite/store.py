@@ -47,6 +47,7 @@ from peik.storage.sqlite.commit import Slot, SqliteBatch
 from peik.storage.sqlite.database import (
     BUSY_MS,
     OwnerLock,
+    SchemaUpgrade,
     SqliteNodes,
     check,
     connect,
@@ -152,8 +153,10 @@ class SqliteStore(SqliteWays, SqlKeys):
         busy_ms: int = BUSY_MS,
         on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
         seals: Seals = PLAIN,
+        upgrade: SchemaUpgrade | None = None,
     ) -> None:
         super().__init__(on_blobs_freed)
+        self._upgrade = upgrade
         self.seals = seals  # what it seals with
         self._path = path
         self._clock = clock
@@ -202,7 +205,7 @@ class SqliteStore(SqliteWays, SqlKeys):
         check(self._path, busy_ms=self._busy_ms)
         connection = connect(self._path, busy_ms=self._busy_ms)
         self._opened.append(connection)
-        migrate(connection, self._path)
+        migrate(connection, self._path, self._upgrade, is_beside=not self._is_owner and self._lock.is_taken())
         ends.check_sqlite(connection)
         return connection, self._new_epoch(connection) if self._is_owner else 0
 

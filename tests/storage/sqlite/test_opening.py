@@ -1,15 +1,19 @@
 """Opening a file: settings that make a commit durable, files that must not be touched, one owner at a time."""
 
 import asyncio
+import contextlib
 import sqlite3
 import subprocess
+from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from peik.clock import SystemClock
 from peik.errors import StartError
 from peik.outbox.store import Tally
-from peik.storage.sqlite.database import APPLICATION_ID
+from peik.storage.sqlite.database import APPLICATION_ID, SchemaUpgrade
 from peik.storage.sqlite.store import SqliteStore
 from tests.patience import PATIENCE_S
 from tests.storage.acts import SENT, accept, attempt, draft, edit, find, tally
@@ -53,6 +57,83 @@ async def test_an_edit_that_completed_when_it_was_merged_stays_so(place: SqliteP
         assert await tally(store) == Tally(waiting=1, delayed=1, completed=1)
         await attempt(store, await find(store, newer), SENT)
         assert await tally(store) == Tally(waiting=1, completed=2)
+
+
+# As the file was before the tenth step of the schema, which is undone in it.
+BEFORE_THE_TENTH = """
+    DROP INDEX letters_merged;
+    DROP INDEX letters_expiry;
+    CREATE INDEX letters_expiry ON letters (expires_at) WHERE expires_at IS NOT NULL AND phase < 2;
+    PRAGMA user_version = 9;
+"""
+
+
+async def test_before_its_schema_is_changed_the_file_is_copied_and_that_is_said(place: SqlitePlace) -> None:
+    async with place.open() as store:
+        await accept(store, draft(1))
+    undo_the_tenth(place.path)
+    older = place.path.with_name(f"{place.path.name}.before-schema-9")
+    older.touch()
+    said: list[str] = []
+    upgrade = SchemaUpgrade(is_backed_up=True, tell=said.append)
+    async with opened(place.path, upgrade) as store:
+        assert await tally(store) == Tally(waiting=1)
+    copy = place.path.with_name(f"{place.path.name}.before-schema-10")
+    assert said[0].startswith(
+        f"The schema of {place.path.name} is brought from 9 to {len(upgrade.steps)}: An edit that gave way"
+    )
+    assert str(copy) in said[1]
+    assert copy.stat().st_mode & 0o777 == 0o600
+    assert not older.exists()
+    with contextlib.closing(sqlite3.connect(copy)) as before:
+        assert before.execute("PRAGMA user_version").fetchone() == (9,)
+        assert before.execute("SELECT count(*) FROM letters").fetchone() == (1,)
+        assert before.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    async with opened(place.path, SchemaUpgrade(is_backed_up=True, tell=said.append)):
+        assert len(said) == 2  # once is enough
+
+
+async def test_without_room_for_the_copy_nothing_is_changed(
+    place: SqlitePlace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with place.open():
+        pass
+    undo_the_tenth(place.path)
+    with monkeypatch.context() as full:
+        full.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000_000))
+        with pytest.raises(StartError, match=r"1 MB free\..*PEIK_BACKUP_BEFORE_UPGRADE=off\. Nothing was changed"):
+            async with opened(place.path, SchemaUpgrade(is_backed_up=True)):
+                pass
+        with contextlib.closing(sqlite3.connect(place.path)) as left:
+            assert left.execute("PRAGMA user_version").fetchone() == (9,)
+        async with opened(place.path, SchemaUpgrade()):  # whoever has a backup elsewhere
+            pass
+    assert not list(place.path.parent.glob("*.before-schema-*"))
+
+
+async def test_a_step_that_the_process_beside_could_not_live_with_waits_for_its_end(place: SqlitePlace) -> None:
+    async with place.open():
+        steps = [*SchemaUpgrade().steps, "-- All is new.\n-- alone: it looks for what is gone\nCREATE TABLE news (one)"]
+        with pytest.raises(StartError, match=r"cannot live with: it looks for what is gone\. Stop it first"):
+            async with opened(place.path, SchemaUpgrade(steps=steps), is_owner=False):
+                pass
+    async with opened(place.path, SchemaUpgrade(steps=steps), is_owner=False) as store:
+        assert next(store._reader.execute("PRAGMA user_version"))[0] == len(steps)
+
+
+def undo_the_tenth(path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(path)) as file:
+        file.executescript(BEFORE_THE_TENTH)
+
+
+@contextlib.asynccontextmanager
+async def opened(path: Path, upgrade: SchemaUpgrade, *, is_owner: bool = True) -> AsyncIterator[SqliteStore]:
+    store = SqliteStore(path, clock=SystemClock(), is_owner=is_owner, upgrade=upgrade)
+    await store.open()
+    try:
+        yield store
+    finally:
+        await store.close()
 
 
 async def test_opening_again_changes_nothing(place: SqlitePlace) -> None:
