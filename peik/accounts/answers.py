@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from peik.accounts.registry import HealthGrade, health_of
+from peik.accounts.registry import HealthGrade, health_of, progress_of
 from peik.archive.store import ChatState, Direction, Happening, Message, Session, SessionState
 from peik.core.units import rfc3339
 from peik.web.operations import Moment, Object
@@ -78,6 +78,12 @@ class CrawlAnswer(msgspec.Struct, frozen=True, kw_only=True):
     crawled: int
     down_to: str | None
     until: Moment | None
+    progress: Annotated[
+        float | None,
+        msgspec.Meta(
+            description="How much of a crawl to the first message is done, about: 0 to 1. Null: it cannot be said."
+        ),
+    ]
 
 
 class SessionChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,6 +106,7 @@ class SessionChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
                 crawled=state.crawled,
                 down_to=_id(state.crawled_to) if state.crawled else None,
                 until=rfc3339(state.crawl_until_ms or None),
+                progress=progress_of(state),
             ),
             updated_at=rfc3339(state.updated_at_ms or None),
         )

@@ -236,6 +236,15 @@ class AddedContactsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     later: Annotated[list[str], msgspec.Meta(description="Phones that Telegram wants to be given again another day.")]
 
 
+class CrawlEstimateAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    messages: Annotated[int, msgspec.Meta(description="At most so many are left to be read.")]
+    requests: int
+    seconds: Annotated[
+        float, msgspec.Meta(description="At the pace that is kept: 20 requests a minute for an account.")
+    ]
+    others: Annotated[int, msgspec.Meta(description="Crawls of the same account that go on meanwhile.")]
+
+
 class RemovedSessionsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     removed: int
 
@@ -530,6 +539,16 @@ class SessionApi(NeedsAccounts):
         """Read a chat's history backwards into the archive; it goes on after restarts until it is done."""
         until_ms = instant_ms((body or CrawlBody()).until, "until") or 0
         return SessionChatAnswer.of(await self._service.crawl(session_id, chat_id, until_ms=until_ms))
+
+    @_admin_operation("GET", f"{_ONE}/chats/{{chat_id}}/crawl", name="estimateCrawl", problems=_ASKED)
+    async def estimate_crawl(
+        self, caller: Caller, session_id: SessionInPath, chat_id: ChatNumberInPath
+    ) -> CrawlEstimateAnswer:
+        """How long it would take to read what is not read yet of a chat's history. Telegram is asked how much there is."""
+        found = await self._service.estimate_crawl(session_id, chat_id)
+        return CrawlEstimateAnswer(
+            messages=found.messages, requests=found.requests, seconds=found.seconds, others=found.others
+        )
 
     @_admin_operation("DELETE", f"{_ONE}/chats/{{chat_id}}/crawl", name="stopCrawl", problems=_ASKED)
     async def stop_crawl(

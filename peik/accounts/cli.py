@@ -716,10 +716,22 @@ def crawl(
         str | None, typer.Option(metavar="TIME", help="Back to: 30d (ago), 2026-01-01. Else to the first message.")
     ] = None,
     detach: Annotated[bool, typer.Option("--detach", help="Do not wait until it is done.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only say how long it takes to read what is not read yet.")
+    ] = False,
     is_stopped: Annotated[bool, typer.Option("--stop", help="Read no further. What was read stays.")] = False,
 ) -> None:
     """Read a chat's history into the archive, backwards, and show how far it is. Ctrl-C leaves it going on in Peik."""
     chat = unshielded(chat)
+    if dry_run:
+        told = context.accounts.document(_api().estimate_crawl, session_id=session, chat_id=chat)
+        others = f", beside {counted(told['others'], 'other crawl')}" if told["others"] else ""
+        context.say(
+            told,
+            f"At most {counted(told['messages'], 'message')}, {counted(told['requests'], 'request')}: "
+            f"about {_long(float(str(told['seconds'])))}{others}.",
+        )
+        return
     if is_stopped:
         stopped = context.accounts.document(_api().stop_crawl, session_id=session, chat_id=chat)
         context.say(stopped, f"Chat {chat} is read no further.")
@@ -758,6 +770,17 @@ def _crawled(context: CommandContext, session: str, chat: str, state: Document) 
     return state
 
 
+def _long(seconds: float) -> str:
+    minutes = seconds / 60
+    return (
+        f"{minutes / 60:.1f} hours"
+        if minutes >= 90
+        else f"{minutes:.0f} minutes"
+        if minutes >= 2
+        else f"{seconds:.0f} s"
+    )
+
+
 def _crawl(state: Document) -> Document:
     found = state["crawl"]
     assert isinstance(found, dict)
@@ -767,6 +790,9 @@ def _crawl(state: Document) -> Document:
 def _read_so_far(state: Document) -> str:
     crawl = _crawl(state)
     how = {"whole": "all of it is here", "running": "going on", "stopped": "no further"}.get(str(crawl["state"]), "")
+    progress = crawl["progress"]
+    if isinstance(progress, float) and 0 < progress < 1:
+        how = f"{how}, about {progress:.0%}"
     down = f", down to message {crawl['down_to']}" if crawl["down_to"] not in (None, "0") else ""
     return f"Chat {state['chat_id']}: {counted(crawl['crawled'], 'message')} read{down}; {how}."
 

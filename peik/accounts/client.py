@@ -153,6 +153,9 @@ class AccountClient(Protocol):
         """Messages with ids below and above these, the newest first. `below` None: from the newest. Fewer than `limit`: there
         are no more."""
 
+    async def count(self, chat_id: int, access: bytes | None) -> int:
+        """How many messages the history has, as Telegram says."""
+
     # asking for the account
     async def join(self, link: str) -> Dialog:
         """The chat of an invite link or of a public name; at once if it is a member already. Raises REFUSED, also if an admin

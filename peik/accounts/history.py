@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
-from peik.accounts.budget import PatientRequests
+from peik.accounts.budget import PER_ACCOUNT_A_MINUTE, PatientRequests
 from peik.accounts.client import AccountClient, ClientError, Dialog, Trouble
 from peik.accounts.events import ChatBehind, ChatReadAgain, ChatUnread, CrawlAdvanced, HolesFilled, SessionFed
 from peik.accounts.feeds import lines_of_deleted, lines_of_messages
@@ -216,6 +216,22 @@ async def stop_crawl(chats: ChatStates, chat_id: int) -> ChatState:
 
 def is_wanted(state: ChatState) -> bool:
     return state.crawl_until_ms is not None and state.crawled_to != 0
+
+
+class CrawlEstimate(msgspec.Struct, frozen=True, kw_only=True):
+    messages: int  # at most so many are left to be read
+    requests: int
+    seconds: float  # at the pace that is kept
+    others: int  # crawls of the same account that go on meanwhile, a page of each by turns
+
+
+def estimated(state: ChatState, count: int, *, others: int) -> CrawlEstimate:
+    """How long a crawl to the first message takes, of a history of so many messages."""
+    left = 0 if state.crawled_to == 0 else max(0, count - (state.crawled if state.crawled_to is not None else 0))
+    requests = 0 if state.crawled_to == 0 else left // CRAWL_PAGE + 1  # the last page is one that is not full
+    return CrawlEstimate(
+        messages=left, requests=requests, seconds=requests * (1 + others) * 60.0 / PER_ACCOUNT_A_MINUTE, others=others
+    )
 
 
 class HistoryCrawl:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from peik.archive.store import Archive, Session, SessionFilter, SessionState
+from peik.archive.store import Archive, ChatState, Session, SessionFilter, SessionState
 from peik.clock import Clock
 from peik.errors import BadInput, Conflict, NotFound
 
@@ -279,3 +279,12 @@ def health_of(session: Session) -> SessionHealth:
         return SessionHealth(grade=HealthGrade.WAITING, line="Not connected yet.", todo=todo)
     todo = "Look at the network and at its proxy; it tries again by itself."
     return SessionHealth(grade=HealthGrade.FAILING, line=why, todo=todo)
+
+
+def progress_of(state: ChatState) -> float | None:
+    """How much of a crawl to the first message is done, by the numbers of its messages: 0 to 1. None: it cannot be said."""
+    if state.crawled_to == 0:
+        return 1.0
+    if state.crawl_until_ms != 0 or state.crawled_to is None or state.newest_id <= 0:
+        return None  # nobody asked for it, or only down to a date
+    return max(0.0, 1.0 - state.crawled_to / state.newest_id) if state.crawled else 0.0

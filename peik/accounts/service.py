@@ -11,7 +11,7 @@ from peik.accounts.client import ClientError, PhoneContact
 from peik.accounts.crew import Crew
 from peik.accounts.events import ArchiveAway, ArchiveBack
 from peik.accounts.feeds import FeedFilter, Feeds, Follower
-from peik.accounts.history import ChatStates, ask_for_crawl, stop_crawl
+from peik.accounts.history import ChatStates, CrawlEstimate, ask_for_crawl, estimated, is_wanted, stop_crawl
 from peik.accounts.registry import (
     OLD_DAYS,
     AccountPort,
@@ -514,6 +514,19 @@ class AccountService(OpenAccounts):
         if runner is not None:
             runner.ring()
         return state
+
+    async def estimate_crawl(self, session_id: str, chat_id: int) -> CrawlEstimate:
+        """How long it would take to read all of the chat that is not read yet. Nothing is read. Raises Conflict if the account
+        does not run here."""
+        runner = await self._running(session_id)
+        known = await runner.chats.all()
+        state = known.get(chat_id, ChatState(session_id=session_id, chat_id=chat_id))
+        try:
+            count = await runner.ask(lambda client: client.count(chat_id, runner.chats.access(state)))
+        except ClientError as error:
+            raise problem_of(error) from None
+        others = sum(is_wanted(one) for one in known.values() if one.chat_id != chat_id)
+        return estimated(state, count, others=others)
 
     async def stop_crawl(self, session_id: str, chat_id: int) -> ChatState:
         await self.session(session_id)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from peik.accounts.answers import SessionAnswer, SessionChatAnswer
-from peik.accounts.api import AddedContactsAnswer, ContactsBody, JoinBody, SessionApi, SessionContactsAnswer
+from peik.accounts.api import (
+    AddedContactsAnswer,
+    ContactsBody,
+    CrawlEstimateAnswer,
+    JoinBody,
+    SessionApi,
+    SessionContactsAnswer,
+)
 from peik.accounts.wiring import service_alone
 from peik.archive.api import MessageApi
 from peik.archive.wiring import beside
@@ -95,6 +102,9 @@ class ArchiveSessions(SessionApi):
         raise _needs_node()
 
     async def list_contacts(self, caller: Caller, session_id: str) -> SessionContactsAnswer:
+        raise _needs_node()
+
+    async def estimate_crawl(self, caller: Caller, session_id: str, chat_id: int) -> CrawlEstimateAnswer:
         raise _needs_node()
 
     async def add_contacts(self, caller: Caller, session_id: str, body: ContactsBody) -> AddedContactsAnswer:

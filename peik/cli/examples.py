@@ -89,7 +89,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "sessions stop": ("s1",),
     "sessions restart": ("s1",),
     "sessions log-out": ("s1 --yes",),
-    "sessions crawl": ("s1 -1001234567890 --until 2026-01-01",),
+    "sessions crawl": ("s1 -1001234567890 --until 2026-01-01", "s1 -1001234567890 --dry-run"),
     "sessions sign-in": ("s1", "s1 --qr"),
     "sessions join": ("s1 https://t.me/+AbCdEf0123456789",),
     "sessions contacts": ("s1", "s1 --add +998901234567=Sara"),

@@ -317,6 +317,16 @@ class AccountCalls:
             SessionApi.crawl, into=SessionChat, session_id=_id(session_id), chat_id=chat_id, body=body
         )
 
+    async def estimate_crawl(self, session_id: SessionId, chat_id: int) -> dict[str, Any]:
+        """How long it would take to read what is not read yet: messages, requests, seconds, others. Nothing is read."""
+        return await self._open_transport().ask(
+            SessionApi.estimate_crawl,
+            into=dict[str, Any],
+            session_id=_id(session_id),
+            chat_id=chat_id,
+            timeout_s=STEP_S,
+        )
+
     async def stop_crawl(self, session_id: SessionId, chat_id: int) -> SessionChat:
         return await self._open_transport().ask(
             SessionApi.stop_crawl, into=SessionChat, session_id=_id(session_id), chat_id=chat_id

@@ -145,6 +145,7 @@ class CrawlInfo(msgspec.Struct, frozen=True, kw_only=True):
     crawled: int
     down_to: int | None = None  # a message id
     until: datetime.datetime | None = None
+    progress: float | None = None  # of a crawl to the first message, about: 0 to 1
 
 
 class SessionChat(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,8 +7,15 @@ from typing import Any
 import pytest
 
 from peik.accounts.events import ChatUnread, CrawlAdvanced
-from peik.accounts.history import SHARED, ChatStates, ask_for_crawl, is_wanted, stop_crawl
-from peik.accounts.registry import Registry
+from peik.accounts.history import (
+    SHARED,
+    ChatStates,
+    ask_for_crawl,
+    estimated,
+    is_wanted,
+    stop_crawl,
+)
+from peik.accounts.registry import Registry, progress_of
 from peik.accounts.runner import SessionRunner
 from peik.archive.store import SessionState
 from peik.errors import BadInput
@@ -45,6 +52,35 @@ def test_down_to_the_first_message_with_progress(tmp_path: Path) -> None:
             assert len(await stage.kept()) == 250
             again = await ask_for_crawl(runner.chats, stage.team.chat_id)
             assert not is_wanted(again)
+
+    play(tmp_path, story)
+
+
+def test_how_long_it_takes_is_said_before_and_how_far_it_is_meanwhile(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        await write_history(stage, 1050, every_s=0.01)
+        async with running(stage) as runner:
+            await until(lambda: runner.client)
+            assert await runner.ask(lambda client: client.count(stage.team.chat_id, None)) == 1050
+            state = (await runner.chats.all())[stage.team.chat_id]
+            told = estimated(state, 1050, others=0)
+            assert (told.messages, told.requests, told.seconds) == (1050, 11, 33.0)
+            assert estimated(state, 1050, others=2).seconds == 99.0
+            assert progress_of(state) is None
+            await ask_for_crawl(runner.chats, stage.team.chat_id)
+            began, seen = stage.clock.mono(), []
+            runner.ring()
+            while (state := (await runner.chats.all())[stage.team.chat_id]).crawled_to != 0:
+                seen.append(progress_of(state))
+                await asyncio.sleep(1)
+            took_s = stage.clock.mono() - began
+            assert told.seconds * 0.8 <= took_s <= told.seconds * 1.3
+            assert seen == sorted(seen, key=lambda one: one or 0.0)
+            assert any(one is not None and 0.3 < one < 0.7 for one in seen)
+            assert progress_of(state) == 1.0
+            assert estimated(state, 1050, others=0).seconds == 0
+            dated = await ask_for_crawl(runner.chats, stage.private.id_for(stage.ali), until_ms=5)
+            assert progress_of(dated) is None
 
     play(tmp_path, story)
 

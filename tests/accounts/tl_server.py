@@ -331,7 +331,9 @@ class TlTelegram:
     def on_GetHistory(self, request: Any) -> Any:
         below = request.offset_id or 10**9
         found = [one for one in self._in(request.peer)[::-1] if request.min_id < one.id < below]
-        return types.messages.Messages(found[: request.limit], [], [], [])
+        if len(found) <= request.limit:
+            return types.messages.Messages(found, [], [], [])
+        return types.messages.MessagesSlice(len(self._in(request.peer)), found[: request.limit], [], [], [])
 
     def _in(self, peer: Any) -> list[Any]:
         """The messages of a chat, the oldest first."""

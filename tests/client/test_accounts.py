@@ -178,5 +178,8 @@ def test_an_account_joins_a_chat_and_knows_its_contacts(way: str, tmp_path: Path
         added, later = await peik.add_contacts(session, [{"phone": SARA, "first_name": "Sara"}])
         assert ([one["user_id"] for one in added], later) == ([str(sara.user_id)], [])
         assert await peik.contacts_of_session(session) == added
+        telegram.say(club, sara, "one")
+        told = await peik.estimate_crawl(session, club.chat_id)
+        assert (told["messages"], told["requests"], told["others"]) == (1, 1, 0)
 
     play(way, tmp_path, story)

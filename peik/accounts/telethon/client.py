@@ -571,6 +571,19 @@ class TelethonClient:
                 below = page.messages[-1].id
             return found
 
+    async def count(self, chat_id: int, access: bytes | None) -> int:
+        with translated():
+            try:
+                peer = await self._peer(chat_id) if access is None else peer_behind(access)
+            except Impossible as error:
+                raise ClientError(Trouble.REFUSED, str(error)) from None
+            page = await self._telegram(
+                functions.messages.GetHistoryRequest(
+                    peer=peer, offset_id=0, offset_date=None, add_offset=0, limit=1, max_id=0, min_id=0, hash=0
+                )
+            )
+        return int(getattr(page, "count", len(page.messages)))
+
     # Asking for the account.
 
     async def join(self, link: str) -> Dialog:

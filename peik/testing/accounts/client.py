@@ -467,6 +467,14 @@ class SimClient:
         ids = [one for one in _ids_of(chat, person) if one > above and (below is None or one < below)]
         return [self.message(person, posts[one]) for one in sorted(ids, reverse=True)[:limit]]
 
+    async def count(self, chat_id: int, access: bytes | None) -> int:
+        await asyncio.sleep(0)
+        person = self._person("history")
+        chat = person.chats.get(chat_id)
+        if chat is None:
+            raise ClientError(Trouble.REFUSED, "chat not found")
+        return len(_ids_of(chat, person))
+
     # Asking for the account.
 
     async def join(self, link: str) -> Dialog:
