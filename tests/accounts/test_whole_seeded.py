@@ -5,6 +5,7 @@ the archive, the letters, the feeds, and what a reader heard."""
 import asyncio
 import os
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -58,14 +59,19 @@ class Mortal(Process):
 class World:
     """The machine on which Peik lives, and everything around it."""
 
-    def __init__(self, loop: WorldLoop, house: House, seed: int) -> None:
+    def __init__(self, loop: WorldLoop, house: House, seed: int, *, more: int = 0) -> None:
+        """`more`: accounts besides the two, in the supergroup and the group."""
         self.loop = loop
         self.house = house
         self.chance = random.Random(seed)
         self.telegram = house.accounts
         self.people = [house.ali, house.sara]
+        for number in range(more):
+            person = self.telegram.register(f"+9989000001{number:02}", first_name=f"P{number}")
+            self.telegram.let_in(person, self.telegram.invite(house.team))
+            self.people.append(person)
         self.hidden = self.telegram.register("+998900000003", first_name="Zayn")
-        self.group = self.telegram.group("Group", house.ali, house.sara, self.hidden)
+        self.group = self.telegram.group("Group", *self.people, self.hidden)
         self.news = self.telegram.channel("News", house.sara, house.ali, is_broadcast=True)
         self.chats = [house.private, house.team, self.group, self.news, self.telegram.private(house.ali, self.hidden)]
         self.posts: list[tuple[Chat, Post]] = []
@@ -210,7 +216,9 @@ class World:
         self.letters.setdefault(text, None)
         chance = random.Random(text)
         person = chance.choice(self.people)
-        chat = chance.choice([self.house.private, self.house.team, self.group])
+        chat = chance.choice(
+            [one for one in (self.house.private, self.house.team, self.group) if person in one.members]
+        )
         self.letters[text] = await self.asked(
             lambda: self.house.send_as(person, chat.id_for(person), text, idempotency_key=text)
         )
@@ -384,10 +392,10 @@ async def judge_letters(world: World) -> None:
         assert view.state is State.COMPLETED, f"{text} is {view.state}"
 
 
-def live(seed: int, folder: Path, *, steps: int = STEPS, check: bool = True) -> World:
+def live(seed: int, folder: Path, *, steps: int = STEPS, check: bool = True, more: int = 0) -> World:
     async def main(loop: WorldLoop, clock: VirtualClock) -> World:
         house = House(clock, folder, seed=seed, keep_feed="365d", keep_completed="365d")
-        world = World(loop, house, seed)
+        world = World(loop, house, seed, more=more)
         await world.write_some()
         await world.sign_in()
         for _ in range(steps):
@@ -405,6 +413,19 @@ def live(seed: int, folder: Path, *, steps: int = STEPS, check: bool = True) -> 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_everything_is_right_in_the_end(seed: int, tmp_path: Path) -> None:
     live(seed, tmp_path)
+
+
+def test_twenty_accounts_live_through_it_without_a_rate_that_is_banned_for(tmp_path: Path) -> None:
+    """Kills, floods, gaps, a full disk and no way to Telegram, over hours: all is archived and sent once; and in no second of
+    it was Telegram asked by one account for more than a person at a keyboard asks for."""
+    world = live(7, tmp_path, steps=150, more=18)
+    busiest = world.telegram.busiest()
+    hours = round(world.house.clock.mono() / 3600)
+    told = {"accounts": len(world.people), "hours": hours, **world.counts, "most in a second, per account": busiest}
+    sys.stdout.write(f"{told}\n")
+    assert world.counts["deaths"] > 2
+    assert busiest.pop("connect") <= 2, "a process that died, and the next one"
+    assert all(count <= 2 for count in busiest.values()), busiest
 
 
 def test_the_lives_are_hard(tmp_path: Path) -> None:

@@ -249,6 +249,8 @@ class SimClient:
             raise ClientError(Trouble.REVOKED, why)
         key.client = self
         self._key = key
+        if key.person is not None:
+            self._telegram.note_asked(key.person, "connect")
         return None if key.person is None else _me(key.person)
 
     async def disconnect(self) -> None:
@@ -292,6 +294,8 @@ class SimClient:
         person = self._open_key(method).person
         if person is None:
             raise ClientError(Trouble.REVOKED, "Telegram does not know this session any more. Sign in again.")
+        if method:
+            self._telegram.note_asked(person, method)
         return person
 
     # Signing in.
@@ -517,6 +521,7 @@ class SimClient:
         except ClientError as error:
             body = {"ok": False, "error_code": 401, "description": f"Unauthorized: {error.words}"}
             return Reply(status=401, body=msgspec.json.encode(body))
+        self._telegram.note_asked(person, request.method)
         reply = send(self._telegram, person, request, random_id=random_id)
         if reply.status == 200 and self._telegram.is_answer_lost(request.method):
             return Reply(fault=NetworkFault.RESET, detail="the connection was closed")
