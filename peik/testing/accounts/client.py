@@ -3,7 +3,7 @@
 import asyncio
 import hashlib
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -554,6 +554,7 @@ class Accounts:
         self._floods: dict[str, list[float]] = defaultdict(list)
         self._lost_answers: dict[str, int] = defaultdict(int)
         self.keys = Keys(clock, self._chance, self._people.get)
+        self.asked: Counter[tuple[int, str, int]] = Counter()  # by account, method and second of the clock
         self._invites: dict[str, tuple[Chat, bool]] = {}
         self.is_down = False  # no way there
         self.deliveries: list[Post] = []  # what `carry` made, each once
@@ -749,6 +750,16 @@ class Accounts:
         if self._floods[method]:
             wait_s = self._floods[method].pop(0)
             raise ClientError(Trouble.FLOOD, f"Telegram asks to wait {wait_s:.0f} s (FLOOD_WAIT).", wait_s=wait_s)
+
+    def note_asked(self, person: Person, method: str) -> None:
+        self.asked[person.user_id, method, int(self._clock.mono())] += 1
+
+    def busiest(self) -> dict[str, int]:
+        """How often the busiest account was asked for each method in one second: what Telegram limits and bans for."""
+        most: dict[str, int] = {}
+        for (_, method, _), count in self.asked.items():
+            most[method] = max(count, most.get(method, 0))
+        return most
 
     def is_answer_lost(self, method: str) -> bool:
         if self._lost_answers[method] == 0:
