@@ -17,7 +17,7 @@ from peik.core.methods import classify
 from peik.core.nodes import CHORES
 from peik.core.outcome import Reply
 from peik.telegram.port import Request
-from peik.testing.ledger import Delivery, Ledger
+from peik.testing.answer import Delivery, Ledger
 from peik.testing.updates import SHORT_LIVES_S, QueueId, UpdateEvent, UpdateQueue
 from simulation.network import Try
 from simulation.promises import Promise, Promises, Row, Witness

@@ -15,9 +15,9 @@ from peik.core import events
 from peik.inbox.store import PushAnswer
 from peik.outbox.store import Posted
 from peik.settings.config import Config, load
-from peik.testing.deliveries import PushResult
 from peik.testing.faults import Options
 from peik.testing.telegram import Telegram
+from peik.testing.updates import PushResult
 from peik.testing.virtual import VirtualClock
 from peik.testing.world import Push
 from simulation import processes

@@ -1,11 +1,10 @@
 """For testing bots and Peik itself: the simulated Telegram and virtual time."""
 
-from peik.testing.answer import Answer, Pending, UploadedFile
-from peik.testing.deliveries import PushResult
+from peik.testing.answer import Answer, Counters, Delivery, Ledger, Pending, UploadedFile
 from peik.testing.faults import Exchange, Fault, Faults, How, Kind, Limits, Options
-from peik.testing.ledger import Counters, Delivery, Ledger
 from peik.testing.server import SimServer, run_sim
 from peik.testing.telegram import Telegram
+from peik.testing.updates import PushResult
 from peik.testing.world import Push
 
 __all__ = [

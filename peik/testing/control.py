@@ -7,8 +7,7 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from peik.errors import BadInput, Problem
-from peik.testing.answer import Answer, Json, Pending, Refusal, UploadedFile, failure, success
-from peik.testing.ledger import Ledger
+from peik.testing.answer import Answer, Json, Ledger, Pending, Refusal, UploadedFile, failure, success
 from peik.testing.telegram import Telegram
 from peik.testing.wire import SimRequest
 from peik.testing.world import ChatType, Status

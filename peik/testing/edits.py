@@ -3,10 +3,11 @@
 See docs/telegram.md, Method classes, and docs/telegram.md, Uncertain sends.
 """
 
-from peik.testing.answer import Json, bad, integer, integers, mapping, number, text_of
-from peik.testing.posting import caption, charge_edit, inline_keyboard, known_chat, message_text, writable_chat
-from peik.testing.sends import IDS_MAX, Handler, album_item, checklist
-from peik.testing.world import SimCall, SimChat, Topic, World
+from peik.testing.answer import Json, bad, integer, integers, mapping, number, sequence
+from peik.testing.media import hidden
+from peik.testing.posting import caption, charge_edit, inline_keyboard, known_chat, message_text
+from peik.testing.sends import IDS_MAX, LIVE_FOREVER_S, Handler, album_item, checklist, close_poll
+from peik.testing.world import SimCall, SimChat, World
 
 _CONTENT = (
     "text",
@@ -18,16 +19,22 @@ _CONTENT = (
     "audio",
     "video",
     "animation",
+    "live_photo",
     "location",
+    "venue",
+    "has_media_spoiler",
+    "show_caption_above_media",
 )
 
 
 def edit_text(world: World, call: SimCall) -> object:
-    return _edit(world, call, message_text(call.params), needs="text")
+    return _edit(world, call, {"link_preview_options": None, **message_text(world, call.params)}, needs="text")
 
 
 def edit_caption(world: World, call: SimCall) -> object:
-    return _edit(world, call, {"caption": None, "caption_entities": None, **caption(call.params)}, needs="media")
+    nothing: Json = {"caption": None, "caption_entities": None, "show_caption_above_media": None}
+    above = {name: held for name, held in hidden(call.params).items() if name in nothing}
+    return _edit(world, call, {**nothing, **caption(world, call.params), **above}, needs="media")
 
 
 def edit_media(world: World, call: SimCall) -> object:
@@ -47,12 +54,21 @@ def edit_checklist(world: World, call: SimCall) -> object:
 
 
 def edit_location(world: World, call: SimCall) -> object:
-    place = {"latitude": number(call.params, "latitude"), "longitude": number(call.params, "longitude")}
-    return _edit(world, call, {"location": {**_live_location(world, call), **place}}, needs="")
+    place: Json = {"latitude": number(call.params, "latitude"), "longitude": number(call.params, "longitude")}
+    for name in ("live_period", "heading", "proximity_alert_radius"):
+        if integer(call.params, name):
+            place[name] = integer(call.params, name)
+    accuracy = number(call.params, "horizontal_accuracy")
+    if accuracy:
+        place["horizontal_accuracy"] = accuracy
+    before = _live_location(world, call)
+    kept = {name: held for name, held in before.items() if name not in {"horizontal_accuracy", "heading"}}
+    return _edit(world, call, {"location": {**kept, **place}}, needs="")
 
 
 def stop_location(world: World, call: SimCall) -> object:
-    place = {name: held for name, held in _live_location(world, call).items() if name != "live_period"}
+    gone = {"live_period", "heading", "proximity_alert_radius"}
+    place = {name: held for name, held in _live_location(world, call).items() if name not in gone}
     return _edit(world, call, {"location": place}, needs="")
 
 
@@ -63,6 +79,9 @@ def _live_location(world: World, call: SimCall) -> Json:
     _, message = _own_message(world, call, "edit")
     place = message.get("location")
     if not isinstance(place, dict) or "live_period" not in place:
+        raise bad("message can't be edited")
+    period_s = integer(place, "live_period")
+    if period_s != LIVE_FOREVER_S and call.now > integer(message, "date") + period_s:
         raise bad("message can't be edited")
     return place
 
@@ -93,7 +112,7 @@ def _edit(world: World, call: SimCall, change: Json, *, needs: str) -> object:
             message[key] = held
     message["edit_date"] = int(call.now)
     _note(world, call, chat, message, str(message.get("text") or message.get("caption") or ""))
-    return message
+    return True if "Ephemeral" in call.method else message
 
 
 def stop_poll(world: World, call: SimCall) -> object:
@@ -103,9 +122,20 @@ def stop_poll(world: World, call: SimCall) -> object:
         raise bad("message is not a poll")
     if poll["is_closed"]:
         raise bad("poll has already been closed")
-    poll["is_closed"] = True
+    markup = inline_keyboard(call.params)
+    message.pop("reply_markup", None)
+    if markup is not None:
+        message["reply_markup"] = markup
+    close_poll(world, poll)
     _note(world, call, chat, message)
     return poll
+
+
+def delete_ephemeral(world: World, call: SimCall) -> object:
+    chat, message = _own_message(world, call, "delete")
+    del chat.ephemeral[integer(message, "ephemeral_message_id")]
+    world.note_applied(call, chat_id=chat.id)
+    return True
 
 
 def delete_message(world: World, call: SimCall) -> object:
@@ -140,37 +170,7 @@ def delete_messages(world: World, call: SimCall) -> object:
 def _may_delete(world: World, call: SimCall, chat: SimChat, message: Json) -> bool:
     if call.now - integer(message, "date") > 48 * 3600:
         return False
-    return chat.is_private or _is_own(call, message) or world.member(chat, call.bot).can_delete
-
-
-def pin(world: World, call: SimCall) -> object:
-    chat = known_chat(world, call.bot, call.params)
-    message_id = integer(call.params, "message_id")
-    if message_id not in chat.messages:
-        raise bad("message to pin not found")
-    if not chat.is_private and not world.member(chat, call.bot).can_pin:
-        raise bad("not enough rights to manage pinned messages in the chat")
-    if message_id not in chat.pinned:
-        chat.pinned.append(message_id)
-    world.note_applied(call, chat_id=chat.id, message_id=message_id)
-    return True
-
-
-def unpin(world: World, call: SimCall) -> object:
-    chat = known_chat(world, call.bot, call.params)
-    message_id = integer(call.params, "message_id") or (chat.pinned[-1] if chat.pinned else 0)
-    if message_id not in chat.pinned:
-        raise bad("message to unpin not found")
-    chat.pinned.remove(message_id)
-    world.note_applied(call, chat_id=chat.id, message_id=message_id)
-    return True
-
-
-def unpin_all(world: World, call: SimCall) -> object:
-    chat = known_chat(world, call.bot, call.params)
-    chat.pinned.clear()
-    world.note_applied(call, chat_id=chat.id)
-    return True
+    return chat.is_private or _is_own(call, message) or world.may(chat, call.bot, "can_delete_messages")
 
 
 def react(world: World, call: SimCall) -> object:
@@ -178,16 +178,105 @@ def react(world: World, call: SimCall) -> object:
     message_id = integer(call.params, "message_id")
     if message_id not in chat.messages:
         raise bad("message to react not found")
+    reactions = sequence(call.params, "reaction", what="ReactionType") or []
+    for one in reactions:
+        if not isinstance(one, dict) or one.get("type") not in {"emoji", "custom_emoji", "paid"}:
+            raise bad("can't parse reaction: ReactionType must be an Object")
+        if one["type"] == "emoji" and one.get("emoji") not in REACTIONS:
+            raise bad("REACTION_INVALID")
+    if len(reactions) > 1:
+        raise bad("REACTIONS_TOO_MANY")
     world.note_applied(call, chat_id=chat.id, message_id=message_id)
     return True
 
 
+# What Telegram lets anybody react with.
+REACTIONS = frozenset(
+    [
+        "❤",
+        "👍",
+        "👎",
+        "🔥",
+        "🥰",
+        "👏",
+        "😁",
+        "🤔",
+        "🤯",
+        "😱",
+        "🤬",
+        "😢",
+        "🎉",
+        "🤩",
+        "🤮",
+        "💩",
+        "🙏",
+        "👌",
+        "🕊",
+        "🤡",
+        "🥱",
+        "🥴",
+        "😍",
+        "🐳",
+        "❤\u200d🔥",
+        "🌚",
+        "🌭",
+        "💯",
+        "🤣",
+        "⚡",
+        "🍌",
+        "🏆",
+        "💔",
+        "🤨",
+        "😐",
+        "🍓",
+        "🍾",
+        "💋",
+        "🖕",
+        "😈",
+        "😴",
+        "😭",
+        "🤓",
+        "👻",
+        "👨\u200d💻",
+        "👀",
+        "🎃",
+        "🙈",
+        "😇",
+        "😨",
+        "🤝",
+        "✍",
+        "🤗",
+        "🫡",
+        "🎅",
+        "🎄",
+        "☃",
+        "💅",
+        "🤪",
+        "🗿",
+        "🆒",
+        "💘",
+        "🙉",
+        "🦄",
+        "😘",
+        "💊",
+        "🙊",
+        "😎",
+        "👾",
+        "🤷\u200d♂",
+        "🤷",
+        "🤷\u200d♀",
+        "😡",
+    ]
+)
+
+
 def _own_message(world: World, call: SimCall, verb: str, *, missing: str = "") -> tuple[SimChat, Json]:
     chat = known_chat(world, call.bot, call.params)
-    message_id = integer(call.params, "message_id")
+    is_ephemeral = "Ephemeral" in call.method
+    message_id = integer(call.params, "ephemeral_message_id" if is_ephemeral else "message_id")
     if not message_id:
         raise bad("message identifier is not specified")
-    message = chat.messages.get(message_id)
+    message = (chat.ephemeral if is_ephemeral else chat.messages).get(message_id)
     if message is None:
         raise bad(missing or f"message to {verb} not found")
     if not _is_own(call, message):
@@ -214,80 +303,10 @@ EDITS: dict[str, Handler] = {
     "stopPoll": stop_poll,
     "deleteMessage": delete_message,
     "deleteMessages": delete_messages,
-    "pinChatMessage": pin,
-    "unpinChatMessage": unpin,
-    "unpinAllChatMessages": unpin_all,
+    "editEphemeralMessageText": edit_text,
+    "editEphemeralMessageCaption": edit_caption,
+    "editEphemeralMessageMedia": edit_media,
+    "editEphemeralMessageReplyMarkup": edit_markup,
+    "deleteEphemeralMessage": delete_ephemeral,
     "setMessageReaction": react,
-}
-
-
-# Forum topics: made, closed, opened again, deleted.
-
-
-def create(world: World, call: SimCall) -> object:
-    chat = writable_chat(world, call.bot, call.params)
-    name = text_of(call.params, "name")
-    if not name:
-        raise bad("topic name must be non-empty")
-    if not (chat.is_forum or chat.is_lenient or chat.is_private):
-        raise bad("the chat is not a forum")
-    topic = add(world, chat, name)
-    world.note_applied(call, chat_id=chat.id, message_id=topic.id, text=name)
-    return {"message_thread_id": topic.id, "name": name, "icon_color": topic.icon_color}
-
-
-def add(world: World, chat: SimChat, name: str) -> Topic:
-    """A new topic; its id is that of the service message that opens it."""
-    topic = Topic(id=chat.next_message_id(), name=name)
-    chat.topics[topic.id] = topic
-    return topic
-
-
-def edit(world: World, call: SimCall) -> object:
-    chat, topic = _topic(world, call)
-    topic.name = text_of(call.params, "name") or topic.name
-    return _done(world, call, chat, topic)
-
-
-def close(world: World, call: SimCall) -> object:
-    chat, topic = _topic(world, call)
-    if topic.is_closed:
-        raise bad("TOPIC_NOT_MODIFIED")
-    topic.is_closed = True
-    return _done(world, call, chat, topic)
-
-
-def reopen(world: World, call: SimCall) -> object:
-    chat, topic = _topic(world, call)
-    if not topic.is_closed:
-        raise bad("TOPIC_NOT_MODIFIED")
-    topic.is_closed = False
-    return _done(world, call, chat, topic)
-
-
-def delete(world: World, call: SimCall) -> object:
-    chat, topic = _topic(world, call)
-    del chat.topics[topic.id]
-    return _done(world, call, chat, topic)
-
-
-def _topic(world: World, call: SimCall) -> tuple[SimChat, Topic]:
-    chat = writable_chat(world, call.bot, call.params)
-    topic = chat.topics.get(integer(call.params, "message_thread_id"))
-    if topic is None:
-        raise bad("message thread not found")
-    return chat, topic
-
-
-def _done(world: World, call: SimCall, chat: SimChat, topic: Topic) -> object:
-    world.note_applied(call, chat_id=chat.id, message_id=topic.id, text=topic.name)
-    return True
-
-
-TOPICS: dict[str, Handler] = {
-    "createForumTopic": create,
-    "editForumTopic": edit,
-    "closeForumTopic": close,
-    "reopenForumTopic": reopen,
-    "deleteForumTopic": delete,
 }

@@ -1,17 +1,34 @@
 """The table of all methods: one row each for those with rules of their own, and a general truth for the rest.
 
+Also what a bot is and says of itself: commands, descriptions, menu buttons, rights; queries it answers; payments in test money.
 See docs/telegram.md, Method classes.
 """
 
-from peik.testing.answer import Described, Json, Refusal, bad, integer, text_of, too_many
-from peik.testing.edits import EDITS, TOPICS
-from peik.testing.posting import known_chat, writable_chat
-from peik.testing.sends import SENDS, Handler, send_anything, store, taken
+from peik.testing.answer import (
+    Described,
+    Json,
+    Params,
+    Refusal,
+    bad,
+    encode,
+    flag,
+    integer,
+    mapping,
+    sequence,
+    text_of,
+    too_many,
+)
+from peik.testing.chats import CHATS
+from peik.testing.edits import EDITS
+from peik.testing.posting import check_connection, known_chat, tell
+from peik.testing.sends import SENDS, Handler, checked_invoice, game_scores, send_anything, set_game_score
+from peik.testing.stickers import STICKERS
 from peik.testing.webhooks import POLLING, WEBHOOKS
-from peik.testing.world import RIGHTS, SimCall, SimMember, World
+from peik.testing.world import RIGHTS, SimCall, World
 
 LOGIN_WAIT_S = 600.0
 CLOSE_WAIT_S = 600.0
+COMMANDS_MAX = 100
 
 
 def find(name: str) -> tuple[str, Handler]:
@@ -25,6 +42,9 @@ def find(name: str) -> tuple[str, Handler]:
     if lower.startswith(("set", "delete")) and len(lower) > 6:
         return name, truth
     raise Refusal(404, "Not Found: method not found")
+
+
+# The bot itself
 
 
 def get_me(world: World, call: SimCall) -> object:
@@ -58,58 +78,234 @@ def close(world: World, call: SimCall) -> object:
     return True
 
 
+# What a bot says of itself, by language and by scope
+
+
+_SCOPES = frozenset({"default", "all_private_chats", "all_group_chats", "all_chat_administrators", "chat",
+                     "chat_administrators", "chat_member"})  # fmt: skip
+
+
+def _scope(world: World, call: SimCall) -> str:
+    """The key under which commands are kept: scope and language."""
+    given = mapping(call.params, "scope", what="BotCommandScope") or {"type": "default"}
+    kind = given.get("type")
+    if kind not in _SCOPES:
+        raise bad("can't parse BotCommandScope: unsupported type specified")
+    key: list[object] = [kind]
+    if "chat_id" in given or kind in {"chat", "chat_administrators", "chat_member"}:
+        if given.get("chat_id") in (None, ""):
+            raise bad("can't parse BotCommandScope: empty chat_id specified")
+        key.append(known_chat(world, call.bot, given).id)
+    if kind == "chat_member":
+        if integer(given, "user_id") <= 0:
+            raise bad("can't parse BotCommandScope: invalid user_id specified")
+        key.append(integer(given, "user_id"))
+    return encode([*key, text_of(call.params, "language_code")]).decode()
+
+
+def _commands(call: SimCall) -> dict[str, object]:
+    found = call.bot.settings.setdefault("commands", {})
+    assert isinstance(found, dict)
+    return found
+
+
+def set_commands(world: World, call: SimCall) -> object:
+    given = sequence(call.params, "commands", what="BotCommand")
+    if given is None or len(given) > COMMANDS_MAX:
+        raise bad("expected an Array of BotCommand" if given is None else "BOT_COMMANDS_TOO_MUCH")
+    shown: list[Json] = []
+    for one in given:
+        if not isinstance(one, dict):
+            raise bad("can't parse BotCommand: expected an Object")
+        name, text = str(one.get("command", "")).strip().removeprefix("/"), str(one.get("description", "")).strip()
+        if (
+            not 1 <= len(name) <= 32
+            or name != name.lower()
+            or not name.replace("_", "").isalnum()
+            or not name.isascii()
+        ):
+            raise bad("BOT_COMMAND_INVALID")
+        if not 1 <= len(text) <= 256:
+            raise bad("BOT_COMMAND_DESCRIPTION_INVALID")
+        shown.append({**one, "command": name, "description": text})
+    _commands(call)[_scope(world, call)] = shown
+    world.note_applied(call)
+    return True
+
+
+def get_commands(world: World, call: SimCall) -> object:
+    return _commands(call).get(_scope(world, call), [])
+
+
+def delete_commands(world: World, call: SimCall) -> object:
+    _commands(call).pop(_scope(world, call), None)
+    world.note_applied(call)
+    return True
+
+
+def set_own(field: str, most: int) -> Handler:
+    """setMyName, setMyDescription, setMyShortDescription: for all, or for those of a language."""
+
+    def change(world: World, call: SimCall) -> object:
+        text = text_of(call.params, field)
+        if len(text) > most:
+            raise bad("BOT_TITLE_INVALID" if field == "name" else f"bot {field.replace('_', ' ')} is too long")
+        said = call.bot.settings.setdefault(field, {})
+        assert isinstance(said, dict)
+        language = text_of(call.params, "language_code")
+        if text:
+            said[language] = text
+        else:
+            said.pop(language, None)
+        world.note_applied(call, text=text)
+        return True
+
+    return change
+
+
+def get_own(field: str) -> Handler:
+    def read(world: World, call: SimCall) -> object:
+        said = call.bot.settings.get(field)
+        held = said if isinstance(said, dict) else {}
+        usual = call.bot.user.first_name if field == "name" else ""
+        return {field: held.get(text_of(call.params, "language_code")) or held.get("") or usual}
+
+    return read
+
+
+def set_menu(world: World, call: SimCall) -> object:
+    given = mapping(call.params, "menu_button", what="MenuButton") or {"type": "default"}
+    kind = given.get("type")
+    if kind not in {"default", "commands", "web_app"}:
+        raise bad("can't parse menu button: MenuButton has unsupported type")
+    if kind == "web_app":
+        app = given.get("web_app")
+        url = str(app.get("url", "")) if isinstance(app, dict) else ""
+        if not given.get("text") or not url.startswith("https://"):
+            raise bad(f"menu button Web App URL '{url}' is invalid: only HTTPS links are allowed")
+    _menus(call)[_menu_chat(world, call)] = given
+    world.note_applied(call)
+    return True
+
+
+def get_menu(world: World, call: SimCall) -> object:
+    menus = _menus(call)
+    return menus.get(_menu_chat(world, call)) or menus.get(0) or {"type": "commands"}
+
+
+def _menus(call: SimCall) -> dict[int, Json]:
+    found = call.bot.settings.setdefault("menus", {})
+    assert isinstance(found, dict)
+    return found
+
+
+def _menu_chat(world: World, call: SimCall) -> int:
+    if not call.params.get("chat_id"):
+        return 0
+    chat = known_chat(world, call.bot, call.params)
+    if not chat.is_private:
+        raise bad("chat not found")
+    return chat.id
+
+
+_CHANNEL_RIGHTS = (*RIGHTS, "can_post_messages", "can_edit_messages", "can_manage_direct_messages")
+_GROUP_RIGHTS = (*RIGHTS, "can_pin_messages", "can_manage_topics")
+
+
+def set_default_rights(world: World, call: SimCall) -> object:
+    rights = mapping(call.params, "rights", what="ChatAdministratorRights") or {}
+    kind = "channel" if flag(call.params, "for_channels") else "group"
+    given = {name: flag(rights, name) for name in rights}
+    # Nobody is anonymous in a channel: its posts are the channel's own.
+    call.bot.settings[f"{kind} rights"] = given | ({"is_anonymous": False} if kind == "channel" else {})
+    world.note_applied(call)
+    return True
+
+
+def get_default_rights(world: World, call: SimCall) -> object:
+    is_channel = flag(call.params, "for_channels")
+    held = call.bot.settings.get("channel rights" if is_channel else "group rights")
+    usual = dict.fromkeys(_CHANNEL_RIGHTS if is_channel else _GROUP_RIGHTS, False)
+    return usual | {name: value for name, value in (held if isinstance(held, dict) else {}).items() if name in usual}
+
+
+# Queries that people ask
+
+
 def answer_query(kind: str, seconds_option: str) -> Handler:
     def answer(world: World, call: SimCall) -> object:
         field = f"{kind}_query_id"
         query = call.bot.queries.get(text_of(call.params, field))
         patience_s = float(getattr(world.options, seconds_option))
+        _check_answer(kind, call.params)
         if query is None or query.kind != kind or call.now - query.asked_at > patience_s:
             raise bad("query is too old and response timeout expired or query ID is invalid")
         world.note_applied(call, chat_id=query.chat_id or 0, text=text_of(call.params, "text"))
+        if kind == "pre_checkout" and flag(call.params, "ok"):
+            _pay(world, call, text_of(call.params, field))
         return True
 
     return answer
 
 
-def chat_action(world: World, call: SimCall) -> object:
-    if not text_of(call.params, "action"):
-        raise bad("wrong parameter action in request")
-    writable_chat(world, call.bot, call.params)
-    return True
+CALLBACK_TEXT_MAX = 200
+RESULTS_MAX = 50
 
 
-def get_chat(world: World, call: SimCall) -> object:
-    chat = known_chat(world, call.bot, call.params)
-    gifts = ("unlimited_gifts", "limited_gifts", "unique_gifts", "premium_subscription", "gifts_from_channels")
-    face = chat.as_json() | {"accent_color_id": 0, "max_reaction_count": 11}
-    face["accepted_gift_types"] = dict.fromkeys(gifts, True)
-    if chat.pinned and chat.pinned[-1] in chat.messages:
-        face["pinned_message"] = chat.messages[chat.pinned[-1]]
-    return face
+def _check_answer(kind: str, params: Params) -> None:
+    match kind:
+        case "callback":
+            if len(text_of(params, "text")) > CALLBACK_TEXT_MAX:
+                raise bad("MESSAGE_TOO_LONG")
+        case "inline":
+            results = sequence(params, "results", what="inline query results") or []
+            if len(results) > RESULTS_MAX:
+                raise bad("RESULTS_TOO_MUCH")
+            seen = [one.get("id") if isinstance(one, dict) else None for one in results]
+            if None in seen:
+                raise bad("can't parse inline query result: inline query result must be an object")
+            if len(set(map(str, seen))) < len(seen):
+                raise bad("RESULT_ID_DUPLICATE")
+        case "shipping" | "pre_checkout":
+            if not flag(params, "ok") and not text_of(params, "error_message"):
+                raise bad("error message must be non-empty")
+            if kind == "shipping" and flag(params, "ok"):
+                options = sequence(params, "shipping_options", what="shipping options")
+                if not options:
+                    raise bad("there must be at least one shipping option")
+        case _:
+            pass
 
 
-def get_member(world: World, call: SimCall) -> object:
-    chat = known_chat(world, call.bot, call.params)
-    user = world.users.get(integer(call.params, "user_id"))
-    if user is None:
-        raise bad("user not found")
-    if chat.is_private:
-        return SimMember().as_json(user)
-    member = world.member(chat, call.bot) if user.id == call.bot.id else chat.members.get(user.id)
-    return (member or SimMember(status="left")).as_json(user)
+def _pay(world: World, call: SimCall, query_id: str) -> None:
+    """A checkout that the bot has agreed to: in test money it is paid at once, and the person's message says so."""
+    asked = call.bot.checkouts.pop(query_id, None)
+    if asked is None:
+        return
+    user = world.users[integer(asked, "user_id")]
+    charge_id = f"{world.chance.getrandbits(100):025x}"
+    payment: Json = {name: asked[name] for name in ("currency", "total_amount", "invoice_payload")}
+    payment |= {"telegram_payment_charge_id": charge_id, "provider_payment_charge_id": f"test_{charge_id[:12]}"}
+    if payment["currency"] == "XTR":
+        partner = {"type": "user", "transaction_type": "invoice_payment", "user": user.as_json(),
+                   "invoice_payload": payment["invoice_payload"]}  # fmt: skip
+        amount = payment["total_amount"]
+        call.bot.transactions.append({"id": charge_id, "amount": amount, "date": int(call.now), "source": partner})
+    message = tell(world, call.bot, world.dialog(call.bot, user), {"successful_payment": payment}, sender=user)
+    world.push(call.bot, "message", message, date=call.now)
 
 
-def get_member_count(world: World, call: SimCall) -> object:
-    chat = known_chat(world, call.bot, call.params)
-    return 2 if chat.is_private else sum(member.is_inside for member in chat.members.values())
+def star_transactions(world: World, call: SimCall) -> object:
+    offset, limit = integer(call.params, "offset"), min(max(integer(call.params, "limit", 100), 1), 100)
+    return {"transactions": call.bot.transactions[offset : offset + limit]}
 
 
-def get_administrators(world: World, call: SimCall) -> object:
-    chat = known_chat(world, call.bot, call.params)
-    if chat.is_private:
-        raise bad("there are no administrators in the private chat")
-    high = {user_id: one for user_id, one in chat.members.items() if one.status in {"creator", "administrator"}}
-    return [one.as_json(world.users[user_id]) for user_id, one in high.items()]
+def star_balance(world: World, call: SimCall) -> object:
+    signs = [(integer(one, "amount"), "source" in one) for one in call.bot.transactions]
+    return {"amount": sum(amount if came else -amount for amount, came in signs)}
+
+
+# Files, payments, things with an id of their own
 
 
 def get_file(world: World, call: SimCall) -> object:
@@ -122,25 +318,8 @@ def get_file(world: World, call: SimCall) -> object:
     return stored.as_json() | {"file_path": stored.path}
 
 
-def upload_sticker(world: World, call: SimCall) -> object:
-    upload = call.files.get("sticker")
-    stored = store(world, call, upload, "sticker") if upload else taken(world, call, "sticker", "sticker")
-    return stored.as_json()
-
-
-def invite_link(world: World, call: SimCall) -> object:
-    """A new link, or the one that is named, changed or revoked."""
-    chat = known_chat(world, call.bot, call.params)
-    link = text_of(call.params, "invite_link") or f"https://t.me/+{world.chance.getrandbits(64):016x}"
-    world.note_applied(call, chat_id=chat.id, text=link)
-    if call.method == "exportChatInviteLink":
-        return link
-    face: Json = {"invite_link": link, "creator": call.bot.user.as_json(), "creates_join_request": False}
-    is_revoked = call.method == "revokeChatInviteLink"
-    return face | {"is_primary": False, "is_revoked": is_revoked, "name": text_of(call.params, "name")}
-
-
 def invoice_link(world: World, call: SimCall) -> object:
+    checked_invoice(call.params)
     link = f"https://t.me/$peik{world.chance.getrandbits(48):x}"
     world.note_applied(call, text=link)
     return link
@@ -153,7 +332,14 @@ def refund(world: World, call: SimCall) -> object:
     assert isinstance(done, list)
     if charge_id in done:
         raise bad("CHARGE_ALREADY_REFUNDED")
+    paid = [one for one in call.bot.transactions if one["id"] == charge_id]
+    if not paid and not world.options.accept_any_chat:
+        raise bad("CHARGE_NOT_FOUND")
     done.append(charge_id)
+    if paid:
+        back = {**paid[0], "date": int(call.now), "receiver": paid[0]["source"]}
+        back.pop("source")
+        call.bot.transactions.append(back)
     world.note_applied(call, text=charge_id)
     return True
 
@@ -180,16 +366,19 @@ def managed_token(world: World, call: SimCall) -> object:
 
 
 def business_connection(world: World, call: SimCall) -> object:
-    raise bad("BUSINESS_CONNECTION_INVALID")
-
-
-def sticker_set(world: World, call: SimCall) -> object:
-    raise bad("STICKERSET_INVALID")
+    found = call.bot.connections.get(text_of(call.params, "business_connection_id"))
+    if found is None:
+        raise bad("BUSINESS_CONNECTION_INVALID")
+    return found
 
 
 def truth(world: World, call: SimCall) -> object:
     """A write that always works: `true`, once its chat is known. What set… says, get… gives back."""
-    chat_id = known_chat(world, call.bot, call.params).id if "chat_id" in call.params else 0
+    if call.params.get("business_connection_id"):
+        check_connection(world, call.bot, text_of(call.params, "business_connection_id"))
+        chat_id = integer(call.params, "chat_id")
+    else:
+        chat_id = known_chat(world, call.bot, call.params).id if "chat_id" in call.params else 0
     if call.method.startswith("set"):
         call.bot.settings[call.method[3:]] = call.params
     elif call.method.startswith("delete"):
@@ -212,23 +401,13 @@ def remembered(default: object, field: str = "") -> Handler:
 
 # Money, writes, answers and signals with nothing more to say than yes.
 _TRUTHS = (
-    "addStickerToSet", "answerChatJoinRequestQuery", "approveChatJoinRequest", "approveSuggestedPost", "banChatMember",
-    "banChatSenderChat", "closeGeneralForumTopic", "convertGiftToStars", "createNewStickerSet",
-    "declineChatJoinRequest", "declineSuggestedPost", "deleteAllMessageReactions", "deleteBusinessMessages",
-    "deleteChatPhoto", "deleteChatStickerSet", "deleteEphemeralMessage", "deleteMessageReaction", "deleteMyCommands",
-    "deleteStickerFromSet", "deleteStickerSet", "deleteStory", "editEphemeralMessageCaption",
-    "editEphemeralMessageMedia", "editEphemeralMessageReplyMarkup", "editEphemeralMessageText", "editGeneralForumTopic",
-    "editUserStarSubscription", "giftPremiumSubscription", "hideGeneralForumTopic", "leaveChat", "promoteChatMember",
-    "readBusinessMessage", "removeBusinessAccountProfilePhoto", "removeChatVerification", "removeMyProfilePhoto",
-    "removeUserVerification", "reopenGeneralForumTopic", "replaceStickerInSet", "restrictChatMember",
-    "sendChatJoinRequestWebApp", "sendGift", "sendMessageDraft", "sendRichMessageDraft",
-    "setChatAdministratorCustomTitle", "setChatDescription", "setChatMenuButton", "setChatPermissions", "setChatPhoto",
-    "setChatStickerSet", "setChatTitle", "setGameScore", "setMyCommands", "setMyDefaultAdministratorRights",
-    "setMyDescription", "setMyName", "setMyShortDescription", "setPassportDataErrors", "setStickerEmojiList",
-    "setStickerKeywords", "setStickerMaskPosition", "setStickerPositionInSet", "setStickerSetThumbnail",
-    "setStickerSetTitle", "setUserEmojiStatus", "transferBusinessAccountStars", "transferGift", "unbanChatMember",
-    "unbanChatSenderChat", "unhideGeneralForumTopic", "unpinAllForumTopicMessages", "unpinAllGeneralForumTopicMessages",
-    "upgradeGift", "verifyChat", "verifyUser",
+    "answerChatJoinRequestQuery", "approveSuggestedPost", "banChatSenderChat", "convertGiftToStars",
+    "declineSuggestedPost", "deleteAllMessageReactions", "deleteBusinessMessages", "deleteMessageReaction",
+    "deleteStory", "editUserStarSubscription", "giftPremiumSubscription", "readBusinessMessage",
+    "removeBusinessAccountProfilePhoto", "removeChatVerification", "removeUserVerification",
+    "sendChatJoinRequestWebApp", "sendGift", "sendMessageDraft", "sendRichMessageDraft", "setPassportDataErrors",
+    "setUserEmojiStatus", "transferBusinessAccountStars", "transferGift", "unbanChatSenderChat", "upgradeGift",
+    "verifyChat", "verifyUser",
 )  # fmt: skip
 
 METHODS: dict[str, Handler] = {
@@ -237,7 +416,8 @@ METHODS: dict[str, Handler] = {
     **EDITS,
     **POLLING,
     **WEBHOOKS,
-    **TOPICS,
+    **CHATS,
+    **STICKERS,
     "getMe": get_me,
     "logOut": log_out,
     "close": close,
@@ -245,19 +425,24 @@ METHODS: dict[str, Handler] = {
     "answerInlineQuery": answer_query("inline", "inline_s"),
     "answerPreCheckoutQuery": answer_query("pre_checkout", "checkout_s"),
     "answerShippingQuery": answer_query("shipping", "checkout_s"),
-    "sendChatAction": chat_action,
-    "getChat": get_chat,
-    "getChatMember": get_member,
-    "getChatMemberCount": get_member_count,
-    "getChatAdministrators": get_administrators,
     "getFile": get_file,
-    "uploadStickerFile": upload_sticker,
-    "createChatInviteLink": invite_link,
-    "createChatSubscriptionInviteLink": invite_link,
-    "exportChatInviteLink": invite_link,
-    "editChatInviteLink": invite_link,
-    "editChatSubscriptionInviteLink": invite_link,
-    "revokeChatInviteLink": invite_link,
+    "getMyCommands": get_commands,
+    "setMyCommands": set_commands,
+    "deleteMyCommands": delete_commands,
+    "getMyName": get_own("name"),
+    "setMyName": set_own("name", 64),
+    "getMyDescription": get_own("description"),
+    "setMyDescription": set_own("description", 512),
+    "getMyShortDescription": get_own("short_description"),
+    "setMyShortDescription": set_own("short_description", 120),
+    "getChatMenuButton": get_menu,
+    "setChatMenuButton": set_menu,
+    "getMyDefaultAdministratorRights": get_default_rights,
+    "setMyDefaultAdministratorRights": set_default_rights,
+    "getMyStarBalance": star_balance,
+    "getStarTransactions": star_transactions,
+    "setGameScore": set_game_score,
+    "getGameHighScores": game_scores,
     "createInvoiceLink": invoice_link,
     "refundStarPayment": refund,
     "savePreparedInlineMessage": prepared,
@@ -270,14 +455,6 @@ METHODS: dict[str, Handler] = {
     "getManagedBotToken": managed_token,
     "replaceManagedBotToken": managed_token,
     "getBusinessConnection": business_connection,
-    "getStickerSet": sticker_set,
-    "getMyCommands": remembered([], "commands"),
-    "getMyName": remembered({"name": ""}, "name"),
-    "getMyDescription": remembered({"description": ""}, "description"),
-    "getMyShortDescription": remembered({"short_description": ""}, "short_description"),
-    "getMyDefaultAdministratorRights": remembered(dict.fromkeys(RIGHTS, False)),
-    "getChatMenuButton": remembered({"type": "commands"}),
-    "getUserProfilePhotos": remembered({"total_count": 0, "photos": []}),
     "getUserProfileAudios": remembered({"total_count": 0, "audios": []}),
     "getUserPersonalChatMessages": remembered([]),
     "getUserGifts": remembered({"total_count": 0, "gifts": []}),
@@ -286,12 +463,7 @@ METHODS: dict[str, Handler] = {
     "getBusinessAccountStarBalance": remembered({"amount": 0}),
     "getManagedBotAccessSettings": remembered({"is_access_restricted": False}),
     "getUserChatBoosts": remembered({"boosts": []}),
-    "getMyStarBalance": remembered({"amount": 0}),
-    "getStarTransactions": remembered({"transactions": []}),
     "getAvailableGifts": remembered({"gifts": []}),
-    "getForumTopicIconStickers": remembered([]),
-    "getCustomEmojiStickers": remembered([]),
-    "getGameHighScores": remembered([]),
 }
 
 _BY_LOWER: dict[str, tuple[str, Handler]] = {name.lower(): (name, handler) for name, handler in METHODS.items()}

@@ -1,190 +1,33 @@
 """The one way a message gets into a chat: may this bot write here, does the envelope make sense, is there room in the limits."""
 
-import html
 import re
 
 import msgspec
 
 from peik.testing import faults
-from peik.testing.answer import Json, Params, Refusal, bad, encode, flag, forbidden, integer, mapping, sequence, text_of
-from peik.testing.world import SimBot, SimCall, SimChat, Topic, World
-
-# parse_mode as far as a sender can get it wrong: the plain text that a chat sees, or Telegram's "can't parse
-# entities".
-
-
-_TAGS = frozenset(
-    {
-        "b",
-        "strong",
-        "i",
-        "em",
-        "u",
-        "ins",
-        "s",
-        "strike",
-        "del",
-        "span",
-        "tg-spoiler",
-        "tg-emoji",
-        "tg-time",
-        "a",
-        "code",
-    }
-    | {"pre", "blockquote"}
+from peik.testing.answer import (
+    Json,
+    Params,
+    Refusal,
+    bad,
+    encode,
+    flag,
+    forbidden,
+    integer,
+    mapping,
+    sequence,
+    structure,
+    text_of,
 )
-_TAG = re.compile(r"<(/?)([^\s<>/]*)([^<>]*)>?")
-_RESERVED = frozenset("_*[]()~`>#+-=|{}.!")
-
-
-def plain(text: str, parse_mode: str) -> str:
-    """The text without its markup. Raises the refusal for markup that is clearly broken."""
-    match parse_mode.lower():
-        case "":
-            return text
-        case "html":
-            return _html(text)
-        case "markdown":
-            return _markdown(text)
-        case "markdownv2":
-            return _markdown_v2(text)
-        case _:
-            raise bad("unsupported parse_mode")
-
-
-def _broken(why: str) -> Refusal:
-    return bad(f"can't parse entities: {why}")
-
-
-def _offset(text: str, index: int) -> int:
-    return len(text[:index].encode())
-
-
-def _html(text: str) -> str:
-    open_tags: list[str] = []
-    parts: list[str] = []
-    index = 0
-    while (start := text.find("<", index)) >= 0:
-        parts.append(text[index:start])
-        match = _TAG.match(text, start)
-        assert match is not None
-        closing, name, _ = match.groups()
-        name = name.lower()
-        if not closing and name not in _TAGS:
-            raise _broken(f'Unsupported start tag "{name}" at byte offset {_offset(text, start)}')
-        if not match[0].endswith(">"):
-            raise _broken(f"Unclosed start tag at byte offset {_offset(text, start)}")
-        if closing:
-            if not open_tags:
-                raise _broken(f"Unexpected end tag at byte offset {_offset(text, start)}")
-            if name and name != open_tags[-1]:
-                raise _broken(
-                    f'Unmatched end tag at byte offset {_offset(text, start)}, expected "</{open_tags[-1]}>", found "</{name}>"'
-                )
-            open_tags.pop()
-        else:
-            open_tags.append(name)
-        index = match.end()
-    parts.append(text[index:])
-    if open_tags:
-        raise _broken(f'Can\'t find end tag corresponding to start tag "{open_tags[-1]}"')
-    return html.unescape("".join(parts))
-
-
-def _markdown(text: str) -> str:
-    """The first Markdown: no nesting, and a backslash frees the four marks."""
-    parts: list[str] = []
-    index = 0
-    while index < len(text):
-        mark = text[index]
-        if mark == "\\" and text[index + 1 : index + 2] in {"_", "*", "`", "["}:
-            parts.append(text[index + 1])
-            index += 2
-            continue
-        if mark not in "_*`[":
-            parts.append(mark)
-            index += 1
-            continue
-        fence = "```" if text.startswith("```", index) else "]" if mark == "[" else mark
-        start = index + (3 if fence == "```" else 1)
-        end = text.find(fence, start)
-        if end < 0:
-            raise _broken(f"Can't find end of the entity starting at byte offset {_offset(text, index)}")
-        parts.append(text[start:end])
-        index = end + len(fence)
-        if mark == "[" and text.startswith("(", index):
-            index = max(text.find(")", index), index) + 1
-    return "".join(parts)
-
-
-_V2_MARKS = ("```", "||", "__", "*", "_", "~", "`", "[", "]")
-
-
-def _markdown_v2(text: str) -> str:
-    """MarkdownV2: marks nest, and every other reserved character must be escaped."""
-    open_marks: list[tuple[str, int]] = []
-    parts: list[str] = []
-    index = 0
-    while index < len(text):
-        character = text[index]
-        if character == "\\" and index + 1 < len(text) and ord(text[index + 1]) < 128:
-            parts.append(text[index + 1])
-            index += 2
-            continue
-        inside = open_marks[-1][0] if open_marks else ""
-        if inside in {"`", "```"} and not text.startswith(inside, index):
-            parts.append(character)
-            index += 1
-            continue
-        is_quote = (character == ">" or text.startswith("**>", index)) and (index == 0 or text[index - 1] == "\n")
-        if is_quote:
-            index += 3 if character == "*" else 1
-            continue
-        mark = next((mark for mark in _V2_MARKS if text.startswith(mark, index)), "")
-        if mark == "||" and inside != "||" and text[index + 2 : index + 3] in {"", "\n"}:
-            index += 2  # the end of an expandable quote
-        elif mark:
-            index = _v2_mark(text, index, mark, open_marks)
-        elif character in _RESERVED and not text.startswith("![", index):
-            raise _broken(f"Character '{character}' is reserved and must be escaped with the preceding '\\'")
-        else:
-            if character != "!":
-                parts.append(character)
-            index += 1
-    if open_marks:
-        mark, start = open_marks[-1]
-        raise _broken(f"Can't find end of {_NAMES[mark]} entity at byte offset {_offset(text, start)}")
-    return "".join(parts)
-
-
-_NAMES = {
-    "```": "Pre", "||": "Spoiler", "__": "Underline", "*": "Bold", "_": "Italic", "~": "Strikethrough",
-    "`": "Code", "[": "TextUrl",
-}  # fmt: skip
-
-
-def _v2_mark(text: str, index: int, mark: str, open_marks: list[tuple[str, int]]) -> int:
-    """Open or close one mark; the index behind it."""
-    opener = "[" if mark == "]" else mark
-    if open_marks and open_marks[-1][0] == opener and mark != "[":
-        open_marks.pop()
-        index += len(mark)
-        if mark == "]" and text.startswith("(", index):
-            end = text.find(")", index)
-            if end < 0:
-                raise _broken(f"Can't find end of a URL at byte offset {_offset(text, index)}")
-            index = end + 1
-        return index
-    if mark == "]":
-        raise _broken("Character ']' is reserved and must be escaped with the preceding '\\'")
-    open_marks.append((mark, index))
-    return index + len(mark)
-
+from peik.testing.entities import checked_link, formatted
+from peik.testing.world import SimBot, SimCall, SimChat, SimUser, Topic, World
 
 TEXT_MAX = 4096
 CAPTION_MAX = 1024
 MARKUP_BYTES_MAX = 10_240
 BUTTON_DATA_BYTES_MAX = 64
+COPY_TEXT_MAX = 256
+EPHEMERAL_MAX = 1_000  # of a chat
 
 
 def known_chat(world: World, bot: SimBot, params: Params, field: str = "chat_id") -> SimChat:
@@ -237,9 +80,11 @@ def _refuse_unwilling(chat: SimChat) -> None:
 
 def post(world: World, call: SimCall, chat: SimChat, content: Json, *, text: str = "", amount: int = 1) -> Json:
     """Put one message into the chat, or raise. `amount` is charged to the limits; 0 if the caller has charged already."""
-    around = envelope(call, chat)
+    around = envelope(world, call, chat)
     if amount:
         charge(world, call, chat, amount)
+    if around is not None and "receiver_user" in around:
+        return _whisper(world, call, chat, around | content, text)
     message_id = chat.next_message_id()
     message: Json = {"message_id": message_id}
     if chat.type == "channel":
@@ -255,6 +100,18 @@ def post(world: World, call: SimCall, chat: SimChat, content: Json, *, text: str
     thread = message.get("message_thread_id")
     thread_id = thread if isinstance(thread, int) else None
     world.note_sent(call, chat, message_id=message_id, thread_id=thread_id, text=text)
+    return message
+
+
+def _whisper(world: World, call: SimCall, chat: SimChat, content: Json, text: str) -> Json:
+    """An ephemeral message: one person sees it, it has no number in the chat, and it may be lost."""
+    number = world.chance.randint(1, 0x7FFFFFFF)
+    message: Json = {"message_id": 0, "ephemeral_message_id": number, "from": call.bot.face, "chat": chat.face}
+    message |= {"date": int(call.now), **content}
+    chat.ephemeral[number] = message
+    while len(chat.ephemeral) > EPHEMERAL_MAX:
+        del chat.ephemeral[next(iter(chat.ephemeral))]
+    world.note_sent(call, chat, message_id=0, thread_id=None, text=text)
     return message
 
 
@@ -290,64 +147,123 @@ def charge_edit(world: World, call: SimCall, chat: SimChat) -> None:
         raise
 
 
-def message_text(params: Params) -> Json:
-    """The `text` of a request as the chat will see it, with its entities."""
-    text = _formatted(params, "text", "entities")
-    if not text.strip():
+def message_text(world: World, params: Params) -> Json:
+    """The `text` of a request as the chat will see it, with its entities and what is said of its link preview."""
+    text, entities = _formatted(world, params, "text", "entities")
+    if not text:
         raise bad("message text is empty")
     if len(text) > TEXT_MAX:
         raise bad("message is too long")
     content: Json = {"text": text}
-    entities = sequence(params, "entities", what="MessageEntity") if "entities" in params else None
     if entities:
         content["entities"] = entities
+    if entities or "link_preview_options" in params or "disable_web_page_preview" in params:
+        content.update(_preview(params, text, entities))
     return content
 
 
-def caption(params: Params) -> Json:
+def caption(world: World, params: Params) -> Json:
     """The `caption` of a request as the chat will see it; nothing if there is none."""
     if not params.get("caption"):
         return {}
-    text = _formatted(params, "caption", "caption_entities")
+    text, entities = _formatted(world, params, "caption", "caption_entities")
     if len(text) > CAPTION_MAX:
         raise bad("message caption is too long")
     content: Json = {"caption": text} if text else {}
-    entities = sequence(params, "caption_entities", what="MessageEntity") if "caption_entities" in params else None
     if entities:
         content["caption_entities"] = entities
     return content
 
 
-def _formatted(params: Params, field: str, entities_field: str) -> str:
-    text = text_of(params, field)
-    mode = params.get("parse_mode")
-    # Given entities win over a parse mode, as at Telegram.
-    if not mode or params.get(entities_field):
-        return text
-    return plain(text, str(mode))
+def words(world: World, params: Params, field: str, *, mode_field: str, entities_field: str) -> tuple[str, list[Json]]:
+    """Any other text of a request that may be formatted: a poll's question, a quote, a task."""
+    return _formatted(world, params, field, entities_field, mode_field)
 
 
-_ENVELOPE = ("message_thread_id", "reply_parameters", "reply_to_message_id", "reply_markup", "business_connection_id")
+def _formatted(
+    world: World, params: Params, field: str, entities_field: str, mode_field: str = "parse_mode"
+) -> tuple[str, list[Json]]:
+    given = sequence(params, entities_field, what="MessageEntity") if entities_field in params else None
+    mode = params.get(mode_field)
+    text, entities = formatted(text_of(params, field), str(mode) if mode else "", given)
+    for entity in entities:
+        if entity["type"] == "text_mention":
+            user = world.users.get(integer(entity, "user"))
+            entity["user"] = user.as_json() if user is not None else None
+    # A mention of somebody whom the bot has never met is plain text.
+    return text, [one for one in entities if one.get("user", one) is not None] if entities else entities
 
 
-def envelope(call: SimCall, chat: SimChat) -> Json | None:
+def _preview(params: Params, text: str, entities: list[Json]) -> Json:
+    """What a message says of its link preview: which link, and how it is shown. Every link is taken to have one."""
+    given = mapping(params, "link_preview_options", what="LinkPreviewOptions")
+    if given is None:
+        given = {"is_disabled": flag(params, "disable_web_page_preview")}
+    found: Json = {}
+    if flag(given, "is_disabled"):
+        found["link_preview_options"] = {"is_disabled": True}
+        return found
+    shown: Json = {name: held for name, held in given.items() if held not in (False, None, "")}
+    if "url" not in shown:
+        link = next((one for one in entities if one["type"] in {"url", "text_link"}), None)
+        if link is None:
+            if shown:
+                found["link_preview_options"] = shown
+            return found
+        named = text.encode("utf-16-le")[2 * integer(link, "offset") :][: 2 * integer(link, "length")]
+        shown = {"url": link.get("url") or named.decode("utf-16-le"), **shown}
+    found["link_preview_options"] = shown
+    return found
+
+
+_ENVELOPE = (
+    "message_thread_id", "reply_parameters", "reply_to_message_id", "reply_markup", "business_connection_id",
+    "protect_content", "message_effect_id", "direct_messages_topic_id", "receiver_user_id", "ephemeral_message_parameters",
+)  # fmt: skip
+
+
+def envelope(world: World, call: SimCall, chat: SimChat) -> Json | None:
     """What stands around the content: thread, reply, keyboard. None is the common case."""
     params = call.params
     if params.keys().isdisjoint(_ENVELOPE):
         return None
     found: Json = {}
+    if "receiver_user_id" in params or "ephemeral_message_parameters" in params:
+        found["receiver_user"] = _receiver(world, params)
     thread_id = thread(params, chat)
     if thread_id:
         found["message_thread_id"] = thread_id
         found["is_topic_message"] = True
-    reply_to = _replied(params, chat)
-    if reply_to is not None:
-        found["reply_to_message"] = {key: held for key, held in reply_to.items() if key != "reply_to_message"}
+    found.update(_reply(world, call, chat))
     markup = inline_keyboard(params)
     if markup is not None:
         found["reply_markup"] = markup
-    if params.get("business_connection_id"):
-        found["business_connection_id"] = params["business_connection_id"]
+    connection_id = text_of(params, "business_connection_id")
+    if connection_id:
+        check_connection(world, call.bot, connection_id)
+        found["business_connection_id"] = connection_id
+    if flag(params, "protect_content"):
+        found["has_protected_content"] = True
+    if params.get("message_effect_id") and chat.is_private:
+        found["effect_id"] = text_of(params, "message_effect_id")
+    if params.get("direct_messages_topic_id"):
+        found["direct_messages_topic"] = {"topic_id": integer(params, "direct_messages_topic_id")}
+    return found
+
+
+def _receiver(world: World, params: Params) -> Json:
+    given = mapping(params, "ephemeral_message_parameters", what="EphemeralMessageParameters") or params
+    user = world.users.get(integer(given, "receiver_user_id"))
+    if user is None:
+        raise bad("user not found")
+    return user.as_json()
+
+
+def check_connection(world: World, bot: SimBot, connection_id: str) -> Json | None:
+    """A business connection must exist, once there are any; where any chat may be made up, a connection may be as well."""
+    found = bot.connections.get(connection_id)
+    if found is None and (bot.connections or not world.options.accept_any_chat):
+        raise bad("BUSINESS_CONNECTION_INVALID")
     return found
 
 
@@ -366,47 +282,158 @@ def thread(params: Params, chat: SimChat) -> int | None:
     return thread_id
 
 
-def _replied(params: Params, chat: SimChat) -> Json | None:
-    reply = mapping(params, "reply_parameters", what="reply parameters") or params
-    message_id = integer(reply, "message_id" if reply is not params else "reply_to_message_id")
-    if not message_id or reply.get("chat_id") not in (None, chat.id, str(chat.id)):
-        return None
-    message = chat.messages.get(message_id)
-    if message is None and not (
-        flag(reply, "allow_sending_without_reply") or flag(params, "allow_sending_without_reply")
-    ):
+def _reply(world: World, call: SimCall, chat: SimChat) -> Json:
+    """What a message shows of the one it answers: that one, or of another chat its content; and the quote."""
+    reply = mapping(call.params, "reply_parameters", what="reply parameters") or call.params
+    is_old = reply is call.params
+    message_id = integer(reply, "reply_to_message_id" if is_old else "message_id")
+    if not message_id:
+        return {}
+    elsewhere = None if is_old or reply.get("chat_id") in (None, "", chat.id, str(chat.id)) else reply["chat_id"]
+    source = chat if elsewhere is None else world.find_chat(call.bot, elsewhere)
+    message = source.messages.get(message_id) if source is not None else None
+    if source is None or message is None:
+        if flag(reply, "allow_sending_without_reply") or flag(call.params, "allow_sending_without_reply"):
+            return {}
         raise bad("message to be replied not found")
-    return message
+    quote: Json = {} if is_old or not reply.get("quote") else {"quote": _quote(world, reply, message)}
+    if elsewhere is None:
+        return quote | {"reply_to_message": {key: held for key, held in message.items() if key != "reply_to_message"}}
+    media = {key: held for key, held in message.items() if key not in _NOT_MEDIA}
+    external: Json = {"origin": origin(message), "message_id": message_id, **media}
+    if not source.is_private:
+        external["chat"] = source.face
+    return quote | {"external_reply": external}
+
+
+_NOT_MEDIA = frozenset({
+    "message_id", "from", "sender_chat", "chat", "date", "edit_date", "text", "entities", "caption", "caption_entities",
+    "reply_to_message", "reply_markup", "message_thread_id", "is_topic_message", "business_connection_id", "quote",
+    "media_group_id", "forward_origin", "has_protected_content", "effect_id", "external_reply", "pinned_message",
+})  # fmt: skip
+
+
+def origin(message: Json) -> Json:
+    """Where a forwarded or quoted message comes from."""
+    if "forward_origin" in message:
+        first = message["forward_origin"]
+        assert isinstance(first, dict)
+        return first
+    if "from" in message:
+        return {"type": "user", "sender_user": message["from"], "date": message["date"]}
+    return {"type": "channel", "chat": message["chat"], "message_id": message["message_id"], "date": message["date"]}
+
+
+def _quote(world: World, reply: Json, message: Json) -> Json:
+    text, entities = words(world, reply, "quote", mode_field="quote_parse_mode", entities_field="quote_entities")
+    whole = str(message.get("text") or message.get("caption") or "")
+    near = integer(reply, "quote_position")
+    places = [match.start() for match in re.finditer(re.escape(text), whole)] if text else []
+    if not places:
+        raise bad("QUOTE_TEXT_INVALID")
+    position = min(places, key=lambda place: abs(place - near))
+    shown: Json = {"text": text, "position": position, "is_manual": True}
+    return shown | ({"entities": entities} if entities else {})
 
 
 def inline_keyboard(params: Params) -> Json | None:
     """A checked inline keyboard; None for none and for the other keyboards, which no message shows."""
     if not params.get("reply_markup"):
         return None
-    markup = mapping(params, "reply_markup", what="reply keyboard markup")
-    if markup is None:
+    markup = structure(params, "reply_markup", what="reply keyboard markup")
+    if not markup:
         return None
+    if not isinstance(markup, dict):
+        raise bad("object expected as reply markup")
     if len(encode(markup)) > MARKUP_BYTES_MAX:
         raise bad("reply markup is too long")
+    if "keyboard" in markup:
+        _check_rows(markup["keyboard"], 'field "keyboard" must be an Array of Arrays')
+        return None
     rows = markup.get("inline_keyboard")
     if rows is None:
         return None
-    if not isinstance(rows, list):
-        raise bad('field "inline_keyboard" of the InlineKeyboardMarkup must be an Array')
-    for row in rows:
-        for button in row if isinstance(row, list) else [None]:
-            _check_button(button)
-    return {"inline_keyboard": rows} if rows else None
+    shown = [
+        [_button(button) for button in row]
+        for row in _check_rows(rows, 'field "inline_keyboard" of the InlineKeyboardMarkup must be an Array of Arrays')
+    ]
+    return {"inline_keyboard": [row for row in shown if row]} if any(shown) else None
 
 
-def _check_button(button: object) -> None:
-    if not isinstance(button, dict) or not button.get("text"):
+def _check_rows(rows: object, text: str) -> list[list[object]]:
+    if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
+        raise bad(text)
+    return rows
+
+
+# What a button may do, in the order in which Telegram looks.
+_DEEDS = (
+    "url", "callback_data", "callback_game", "pay", "switch_inline_query", "switch_inline_query_current_chat",
+    "switch_inline_query_chosen_chat", "login_url", "web_app", "copy_text",
+)  # fmt: skip
+
+
+def _button(button: object) -> Json:
+    """One button as the chat shows it: with one deed, the first that it names."""
+    if not isinstance(button, dict):
+        raise bad("can't parse inline keyboard button: InlineKeyboardButton must be an Object")
+    if "text" not in button:
+        raise bad("can't parse inline keyboard button: can't find field \"text\"")
+    if not button["text"]:
         raise bad("can't parse inline keyboard button: expected an Object with a text")
-    if len(button) < 2 or button.keys() <= {"text", "style", "icon_custom_emoji_id"}:
-        raise bad("text buttons are unallowed in the inline keyboard")
-    data = button.get("callback_data")
-    if data is not None and not 0 < len(str(data).encode()) <= BUTTON_DATA_BYTES_MAX:
-        raise bad("BUTTON_DATA_INVALID")
+    deed = next((name for name in _DEEDS if button.get(name) not in (None, False)), None)
+    if deed is None:
+        raise bad("can't parse inline keyboard button: Text buttons are unallowed in the inline keyboard")
+    shown: Json = {"text": button["text"], **_deed(deed, button[deed])}
+    for name in ("style", "icon_custom_emoji_id"):
+        if button.get(name):
+            shown[name] = button[name]
+    return shown
+
+
+def _deed(deed: str, held: object) -> Json:
+    """What pressing the button does, as the chat shows it."""
+    url = text_of(held, "url") if isinstance(held, dict) else ""
+    match deed:
+        case "callback_data" if not 0 < len(str(held).encode()) <= BUTTON_DATA_BYTES_MAX:
+            raise bad("BUTTON_DATA_INVALID")
+        case "url":
+            return {"url": _checked_url(str(held))}
+        case "login_url":
+            if not url.lower().startswith("https://"):
+                raise bad("BUTTON_URL_INVALID")
+            return {"url": url}  # as it is shown to the bot itself
+        case "web_app" if not url.lower().startswith("https://"):
+            raise bad(f"inline keyboard button Web App URL '{url}' is invalid: only HTTPS links are allowed")
+        case "copy_text" if not isinstance(held, dict) or not 0 < len(text_of(held, "text")) <= COPY_TEXT_MAX:
+            raise bad("BUTTON_COPY_TEXT_INVALID")
+        case _:
+            return {deed: held}
+
+
+def _checked_url(url: str) -> str:
+    checked = checked_link(url)
+    if not checked:
+        raise bad(f"inline keyboard button URL '{url}' is invalid: wrong HTTP URL")
+    return checked
+
+
+def tell(world: World, bot: SimBot, chat: SimChat, content: Json, *, sender: SimUser | None = None) -> Json:
+    """A service message: what has changed in a chat, said by whoever changed it. Bots see those of others alone."""
+    message_id = chat.next_message_id()
+    message: Json = {"message_id": message_id}
+    if chat.type == "channel":
+        message["sender_chat"] = chat.face
+    else:
+        message["from"] = bot.face if sender is None else sender.as_json()
+    message |= {"chat": chat.face, "date": int(world.now()), **content}
+    world.keep(chat, message_id, message)
+    kind = "channel_post" if chat.type == "channel" else "message"
+    for user_id, member in list(chat.members.items()):
+        other = world.bots.get(user_id)
+        if other is not None and member.is_inside and (sender is not None or other is not bot):
+            world.push(other, kind, visible(message))
+    return message
 
 
 def visible(message: Json) -> Json:

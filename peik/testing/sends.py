@@ -2,141 +2,41 @@
 
 import itertools
 from collections.abc import Callable
-from urllib.parse import urlsplit
 
-from peik.testing.answer import (
-    Json,
-    Params,
-    Refusal,
-    UploadedFile,
-    bad,
-    flag,
-    integer,
-    integers,
-    mapping,
-    number,
-    sequence,
-    text_of,
+from peik.testing.answer import Json, Params, bad, flag, integer, integers, mapping, number, sequence, text_of
+from peik.testing.media import CAPTIONED, described, hidden, take, taken
+from peik.testing.posting import (
+    caption,
+    charge,
+    envelope,
+    inline_keyboard,
+    known_chat,
+    message_text,
+    origin,
+    post,
+    words,
+    writable_chat,
 )
-from peik.testing.faults import MIB
-from peik.testing.posting import caption, charge, envelope, known_chat, message_text, post, writable_chat
-from peik.testing.world import KINDS, SimCall, StoredFile, World
-
-# Files inside requests: uploaded, attached, by file_id or by URL; checked for size, shown as Telegram shows them.
-#
-# See docs/telegram.md, Sizes and files.
-
-
-CAPTIONED = frozenset({"photo", "document", "audio", "video", "animation", "voice"})
-PHOTO_BYTES_MAX = 10 * MIB
-_SIZED = frozenset({"video", "animation", "sticker"})
-
-
-def taken(world: World, call: SimCall, field: str, kind: str) -> StoredFile:
-    """The file of a request's field, stored if it is new."""
-    return _take(world, call, call.params.get(field), call.files.get(field), field=field, kind=kind)
-
-
-def album_item(world: World, call: SimCall, item: object) -> Json:
-    """The content of one InputMedia."""
-    if not isinstance(item, dict):
-        raise bad("can't parse InputMedia: expected an Object")
-    kind = str(item.get("type", ""))
-    if kind not in KINDS:
-        raise bad(f"can't parse InputMedia: type {kind or 'must be specified'}")
-    stored = _take(world, call, item.get("media"), None, field="media", kind=kind)
-    return {**described(stored, item), **caption(item)}
-
-
-def described(stored: StoredFile, params: Params) -> Json:
-    """The part of a Message that shows this file."""
-    face = stored.as_json()
-    kind = stored.kind
-    if kind == "photo":
-        return {"photo": [{**face, "width": 1280, "height": 720}]}
-    if kind in {"document", "audio", "video", "animation"}:
-        face |= {"file_name": stored.filename, "mime_type": stored.content_type}
-    if kind in {"audio", "video", "animation", "voice", "video_note"}:
-        face["duration"] = integer(params, "duration")
-    if kind in _SIZED:
-        face |= {"width": integer(params, "width", 512), "height": integer(params, "height", 512)}
-    if kind == "video_note":
-        face["length"] = integer(params, "length", 240)
-    if kind == "sticker":
-        face |= {"type": "regular", "is_animated": False, "is_video": False}
-    if kind == "audio":
-        face |= {name: text_of(params, name) for name in ("performer", "title") if params.get(name)}
-    # An animation is shown as a document too, for clients that know no animations.
-    return {kind: face, "document": face} if kind == "animation" else {kind: face}
-
-
-def _take(
-    world: World, call: SimCall, value: object, upload: UploadedFile | None, *, field: str, kind: str
-) -> StoredFile:
-    text = value if isinstance(value, str) else ""
-    if text.startswith("attach://"):
-        upload = call.files.get(text.removeprefix("attach://"))
-    if upload is not None:
-        return store(world, call, upload, kind)
-    if not text or text.startswith("attach://"):
-        raise bad(f"there is no {field.replace('_', ' ')} in the request")
-    if text.startswith(("http://", "https://")):
-        return _fetched(call, text, kind)
-    if text.startswith("file://") and world.options.mode == "local":
-        return call.bot.files.put(kind, UploadedFile(filename=text.rpartition("/")[2], content=b""))
-    stored = call.bot.files.by_id.get(text)
-    if stored is None:
-        raise bad("wrong file identifier/HTTP URL specified")
-    if stored.kind != kind:
-        names = (stored.kind.replace("_", " ").title(), kind.replace("_", " ").title())
-        raise bad(f"can't use file of type {names[0].replace(' ', '')} as {names[1].replace(' ', '')}")
-    return stored
-
-
-def store(world: World, call: SimCall, upload: UploadedFile, kind: str) -> StoredFile:
-    """Put an upload on the bot's collection, if its size is allowed."""
-    size = len(upload.content)
-    if size == 0:
-        raise bad("file must be non-empty")
-    if size > world.options.upload_bytes_max:
-        raise Refusal(413, "Request Entity Too Large")
-    if kind == "photo" and size > PHOTO_BYTES_MAX:
-        raise bad(f"file of size {size} bytes is too big for a photo; the maximum size is {PHOTO_BYTES_MAX} bytes")
-    return call.bot.files.put(kind, upload)
-
-
-def _fetched(call: SimCall, url: str, kind: str) -> StoredFile:
-    """A file by URL. Nothing is fetched: the address stands for its content."""
-    parts = urlsplit(url)
-    if not parts.hostname:
-        raise bad("wrong HTTP URL specified")
-    filename = parts.path.rpartition("/")[2] or "file"
-    return call.bot.files.put(kind, UploadedFile(filename=filename, content=url.encode()))
-
+from peik.testing.world import KINDS, Game, SimCall, SimChat, World
 
 Handler = Callable[[World, SimCall], object]
 
 IDS_MAX = 100
+POLL_OPTIONS_MAX = 12
+QUESTION_MAX = 300
+OPTION_MAX = 100
+LIVE_FOREVER_S = 0x7FFFFFFF
 
 # What surrounds a message; the rest is its content, and that is what a copy takes along.
-_AROUND = frozenset(
-    {
-        "message_id",
-        "from",
-        "sender_chat",
-        "chat",
-        "date",
-        "edit_date",
-        "reply_to_message",
-        "reply_markup",
-        "message_thread_id",
-    }
-    | {"is_topic_message", "business_connection_id", "media_group_id", "forward_origin", "forward_date"}
-)
+_AROUND = frozenset({
+    "message_id", "from", "sender_chat", "chat", "date", "edit_date", "reply_to_message", "reply_markup",
+    "message_thread_id", "is_topic_message", "business_connection_id", "media_group_id", "forward_origin",
+    "forward_date", "has_protected_content", "effect_id", "quote", "external_reply", "direct_messages_topic",
+})  # fmt: skip
 
 
 def send_message(world: World, call: SimCall) -> object:
-    content = message_text(call.params)
+    content = message_text(world, call.params)
     return post(world, call, writable_chat(world, call.bot, call.params), content, text=str(content["text"]))
 
 
@@ -144,14 +44,46 @@ def send_media(kind: str) -> Handler:
     """sendPhoto, sendDocument and their like."""
 
     def send(world: World, call: SimCall) -> object:
-        stored = taken(world, call, kind, kind)
-        content = described(stored, call.params)
+        content = described(taken(world, call, kind, kind), call.params)
         if kind in CAPTIONED:
-            content.update(caption(call.params))
+            content.update(caption(world, call.params))
+            content.update(hidden(call.params))
         chat = writable_chat(world, call.bot, call.params, what=f"{kind.replace('_', ' ')}s")
         return post(world, call, chat, content, text=str(content.get("caption", "")))
 
     return send
+
+
+def send_live_photo(world: World, call: SimCall) -> object:
+    """A photo with the moving second around it."""
+    live = taken(world, call, "live_photo", "live_photo")
+    still = described(taken(world, call, "photo", "photo"), call.params)
+    # The message shows the still picture as well, for clients that know no live photos.
+    sizes = still["photo"]
+    if not live.sizes and isinstance(sizes, list):
+        live.sizes = sizes
+    face: Json = {**live.as_json(), **live.face, "photo": live.sizes}
+    content: Json = {"live_photo": face, **still, **caption(world, call.params), **hidden(call.params)}
+    chat = writable_chat(world, call.bot, call.params, what="photos")
+    return post(world, call, chat, content, text=str(content.get("caption", "")))
+
+
+def album_item(world: World, call: SimCall, item: object) -> Json:
+    """The content of one InputMedia."""
+    if not isinstance(item, dict):
+        raise bad("can't parse InputMedia: expected an Object")
+    kind = str(item.get("type", ""))
+    if kind not in KINDS and kind not in {"location", "venue", "link"}:
+        raise bad(f"can't parse InputMedia: type {kind or 'must be specified'}")
+    match kind:
+        case "location":
+            return {"location": _location(item)}
+        case "venue":
+            return _venue(item)
+        case "link":
+            return {"link": {"url": text_of(item, "url")}}
+    stored = take(world, call, item.get("media"), None, field="media", kind=kind, params=item)
+    return {**described(stored, item), **caption(world, item), **hidden(item)}
 
 
 def send_media_group(world: World, call: SimCall) -> object:
@@ -165,7 +97,7 @@ def send_media_group(world: World, call: SimCall) -> object:
     if kinds - {"photo", "video", "live_photo"} and len(kinds) > 1:
         raise bad("can't use the media of the specified type in the album")
     chat = writable_chat(world, call.bot, call.params, what="media messages")
-    envelope(call, chat)  # what is wrong with it must show before anything is counted
+    envelope(world, call, chat)  # what is wrong with it must show before anything is counted
     charge(world, call, chat, len(items))
     group_id = str(world.chance.getrandbits(62))
     return [
@@ -179,12 +111,16 @@ def send_location(world: World, call: SimCall) -> object:
 
 
 def send_venue(world: World, call: SimCall) -> object:
-    venue = {
-        "location": _location(call.params),
-        "title": text_of(call.params, "title"),
-        "address": text_of(call.params, "address"),
-    }
-    return _post(world, call, {"venue": venue, "location": venue["location"]}, text=text_of(call.params, "title"))
+    return _post(world, call, _venue(call.params), text=text_of(call.params, "title"))
+
+
+def _venue(params: Params) -> Json:
+    place = _location(params)
+    venue: Json = {"location": place, "title": text_of(params, "title"), "address": text_of(params, "address")}
+    for name in ("foursquare_id", "foursquare_type", "google_place_id", "google_place_type"):
+        if params.get(name):
+            venue[name] = text_of(params, name)
+    return {"venue": venue, "location": place}
 
 
 def _location(params: Params) -> Json:
@@ -193,9 +129,21 @@ def _location(params: Params) -> Json:
         raise bad("latitude is empty")
     if longitude is None:
         raise bad("longitude is empty")
+    if abs(latitude) > 90 or abs(longitude) > 180:
+        raise bad("wrong latitude and longitude specified" if abs(latitude) > 90 else "invalid location specified")
     place: Json = {"latitude": latitude, "longitude": longitude}
     live_s = integer(params, "live_period")
-    return place | {"live_period": live_s} if live_s else place
+    if live_s and live_s != LIVE_FOREVER_S and not 60 <= live_s <= 86_400:
+        raise bad("wrong live period specified")
+    accuracy = number(params, "horizontal_accuracy")
+    if accuracy:
+        place["horizontal_accuracy"] = accuracy
+    if live_s:
+        place["live_period"] = live_s
+        for name in ("heading", "proximity_alert_radius"):
+            if integer(params, name):
+                place[name] = integer(params, name)
+    return place
 
 
 def send_contact(world: World, call: SimCall) -> object:
@@ -208,63 +156,247 @@ def send_contact(world: World, call: SimCall) -> object:
 
 
 def send_poll(world: World, call: SimCall) -> object:
-    question = text_of(call.params, "question")
+    params = call.params
+    question, question_entities = words(
+        world, params, "question", mode_field="question_parse_mode", entities_field="question_entities"
+    )
     if not question:
         raise bad("poll question must be non-empty")
-    options = sequence(call.params, "options", what="InputPollOption") or []
-    if not options:
-        raise bad("poll must have at least 1 option")
-    texts = [str(option.get("text", "")) if isinstance(option, dict) else str(option) for option in options]
+    if len(question) > QUESTION_MAX:
+        raise bad(f"poll question length must not exceed {QUESTION_MAX}")
+    kind = text_of(params, "type") or "regular"
     poll: Json = {
         "id": str(world.chance.getrandbits(60)),
         "question": question,
-        "options": [{"persistent_id": str(place), "text": text, "voter_count": 0} for place, text in enumerate(texts)],
+        "options": _poll_options(world, call),
         "total_voter_count": 0,
-        "is_closed": flag(call.params, "is_closed"),
-        "is_anonymous": flag(call.params, "is_anonymous") if "is_anonymous" in call.params else True,
-        "type": text_of(call.params, "type") or "regular",
-        "allows_multiple_answers": flag(call.params, "allows_multiple_answers"),
-        "allows_revoting": flag(call.params, "allows_revoting"),
-        "members_only": flag(call.params, "members_only"),
+        "is_closed": flag(params, "is_closed"),
+        "is_anonymous": flag(params, "is_anonymous") if "is_anonymous" in params else True,
+        "type": kind,
+        "allows_multiple_answers": flag(params, "allows_multiple_answers"),
+        "allows_revoting": flag(params, "allows_revoting"),
+        "members_only": flag(params, "members_only"),
     }
-    return _post(world, call, {"poll": poll}, text=question)
+    if question_entities:
+        poll["question_entities"] = question_entities
+    if kind == "quiz":
+        poll.update(_quiz(world, params, len(poll["options"]) if isinstance(poll["options"], list) else 0))
+    for name in ("media", "explanation_media"):
+        item = mapping(params, name, what="InputMedia")
+        if item is not None:
+            poll[name] = album_item(world, call, item)
+    closes_at = _poll_end(params, call.now)
+    if closes_at is not None:
+        poll |= {"open_period": integer(params, "open_period"), "close_date": int(closes_at)}
+        if not poll["open_period"]:
+            del poll["open_period"]
+    message = _post(world, call, {"poll": poll}, text=question)
+    world.polls[str(poll["id"])] = (call.bot.id, poll)
+    while len(world.polls) > POLLS_MAX:
+        oldest = next(iter(world.polls))
+        del world.polls[oldest]
+        world.votes.pop(oldest, None)
+    if closes_at is not None and not poll["is_closed"]:
+        world.schedule(closes_at, lambda: close_poll(world, poll))
+    return message
+
+
+POLLS_MAX = 10_000
+
+
+def close_poll(world: World, poll: Json) -> None:
+    """No more votes; the bot that asked is told."""
+    if poll["is_closed"]:
+        return
+    poll["is_closed"] = True
+    bot_id, _ = world.polls.get(str(poll["id"]), (0, poll))
+    if bot_id in world.bots:
+        world.push(world.bots[bot_id], "poll", poll)
+
+
+def _poll_options(world: World, call: SimCall) -> list[Json]:
+    given = sequence(call.params, "options", what="String as options")
+    if not given:
+        raise bad("poll must have at least 1 option")
+    if len(given) > POLL_OPTIONS_MAX:
+        raise bad(f"poll can't have more than {POLL_OPTIONS_MAX} options")
+    options: list[Json] = []
+    for place, one in enumerate(given):
+        option = one if isinstance(one, dict) else {"text": str(one)}
+        text, entities = words(world, option, "text", mode_field="text_parse_mode", entities_field="text_entities")
+        if not text:
+            raise bad("poll options must be non-empty")
+        if len(text) > OPTION_MAX:
+            raise bad(f"poll options length must not exceed {OPTION_MAX}")
+        shown: Json = {"persistent_id": str(place), "text": text, "voter_count": 0}
+        if entities:
+            shown["text_entities"] = entities
+        media = mapping(option, "media", what="InputMedia")
+        if media is not None:
+            shown["media"] = album_item(world, call, media)
+        options.append(shown)
+    return options
+
+
+def _quiz(world: World, params: Params, count: int) -> Json:
+    ids = integers(params, "correct_option_ids", what="correct option identifiers")
+    if not ids and "correct_option_id" in params:
+        ids = [integer(params, "correct_option_id", -1)]
+    if not ids or not all(0 <= one < count for one in ids):
+        raise bad("wrong correct option ID specified")
+    found: Json = {"correct_option_ids": ids, "correct_option_id": ids[0]}
+    text, entities = words(
+        world, params, "explanation", mode_field="explanation_parse_mode", entities_field="explanation_entities"
+    )
+    if text:
+        found["explanation"] = text
+        if entities:
+            found["explanation_entities"] = entities
+    return found
+
+
+def _poll_end(params: Params, now: float) -> float | None:
+    period, date = integer(params, "open_period"), integer(params, "close_date")
+    if period:
+        if not 5 <= period <= 2_628_000:
+            raise bad("can't parse poll: wrong open period specified")
+        return now + period
+    return float(date) if date > now else None
 
 
 def send_dice(world: World, call: SimCall) -> object:
     emoji = text_of(call.params, "emoji") or "🎲"
     faces = {"🎲": 6, "🎯": 6, "🎳": 6, "🏀": 5, "⚽": 5, "🎰": 64}
-    return _post(world, call, {"dice": {"emoji": emoji, "value": world.chance.randint(1, faces.get(emoji, 6))}})
+    emoji = "⚽" if emoji == "⚽️" else emoji
+    if emoji not in faces:
+        raise bad("DICE_EMOJI_INVALID")
+    return _post(world, call, {"dice": {"emoji": emoji, "value": world.chance.randint(1, faces[emoji])}})
 
 
 def send_invoice(world: World, call: SimCall) -> object:
-    for name in ("title", "description", "payload", "currency", "prices"):
-        if not call.params.get(name):
-            raise bad(f"{name} is empty" if name != "prices" else "there must be at least one price")
-    prices = sequence(call.params, "prices", what="LabeledPrice") or []
-    total = sum(integer(price, "amount") for price in prices if isinstance(price, dict))
+    invoice = checked_invoice(call.params)
+    chat = writable_chat(world, call.bot, call.params)
+    markup = inline_keyboard(call.params)
+    pay = {"inline_keyboard": [[{"text": "Pay", "pay": True}]]}
+    message = post(world, call, chat, {"invoice": invoice, "reply_markup": markup or pay}, text=str(invoice["title"]))
+    chat.payloads[integer(message, "message_id")] = text_of(call.params, "payload")
+    while len(chat.payloads) > PAYLOADS_MAX:
+        del chat.payloads[next(iter(chat.payloads))]
+    return message
+
+
+PAYLOADS_MAX = 1_000  # of a chat
+TIPS_MAX = 4
+TEST_PROVIDERS = (":TEST:", ":LIVE:")
+
+
+def checked_invoice(params: Params) -> Json:
+    """An invoice as a chat shows it. Providers are test providers: nobody is asked to pay."""
+    for name, said in (("title", "title"), ("description", "description"), ("payload", "payload")):
+        if not text_of(params, name):
+            raise bad(f"{said} is empty")
+    currency = text_of(params, "currency")
+    if not currency:
+        raise bad("currency is empty")
+    prices = sequence(params, "prices", what="labeled prices")
+    if not prices:
+        raise bad("there must be at least one price")
+    total = _total(prices)
+    if currency != "XTR" and params.get("provider_token"):
+        token = text_of(params, "provider_token")
+        if not any(mark in token for mark in TEST_PROVIDERS):
+            raise bad("PAYMENT_PROVIDER_INVALID")
+    if len(currency) != 3 or not currency.isalpha():
+        raise bad("CURRENCY_INVALID")
+    if total <= 0:
+        raise bad("CURRENCY_TOTAL_AMOUNT_INVALID")
+    tips = integers(params, "suggested_tip_amounts", what="suggested tip amounts")
+    if len(tips) > TIPS_MAX or tips != sorted(set(tips)) or (tips and tips[-1] > integer(params, "max_tip_amount")):
+        raise bad("SUGGESTED_TIP_AMOUNTS_INVALID")
     names = ("title", "description", "currency", "start_parameter")
-    invoice: Json = {name: text_of(call.params, name) for name in names} | {"total_amount": total}
-    return _post(world, call, {"invoice": invoice}, text=str(invoice["title"]))
+    return {name: text_of(params, name) for name in names} | {"total_amount": total}
+
+
+def _total(prices: list[object]) -> int:
+    total = 0
+    for price in prices:
+        if not isinstance(price, dict):
+            raise bad("can't parse labeled price: LabeledPrice must be an Object")
+        if not price.get("label"):
+            raise bad("can't parse labeled price: LabeledPrice label must be non-empty")
+        total += integer(price, "amount")
+    return total
 
 
 def send_game(world: World, call: SimCall) -> object:
     name = text_of(call.params, "game_short_name")
     if not name:
         raise bad("game_short_name is empty")
-    return _post(world, call, {"game": {"title": name, "description": "", "photo": []}}, text=name)
+    game = call.bot.games.get(name)
+    if game is None:
+        game = call.bot.games[name] = Game(title=name)
+    return _post(world, call, {"game": game.as_json(world)}, text=name)
+
+
+def set_game_score(world: World, call: SimCall) -> object:
+    """A score that is not higher than the last is refused, unless it is forced."""
+    user = world.users.get(integer(call.params, "user_id"))
+    if user is None:
+        raise bad("user not found")
+    score = integer(call.params, "score", -1)
+    if score < 0:
+        raise bad("wrong game score specified")
+    game, chat, message = _game(call, world)
+    before = game.scores.get(user.id)
+    if before is not None and score <= before and not flag(call.params, "force"):
+        raise bad("BOT_SCORE_NOT_MODIFIED")
+    game.scores[user.id] = score
+    world.note_applied(call, chat_id=chat.id if chat is not None else 0, text=str(score))
+    if message is None:
+        return True
+    if not flag(call.params, "disable_edit_message"):
+        message["game"] = game.as_json(world)
+        message["edit_date"] = int(call.now)
+    return message
+
+
+def game_scores(world: World, call: SimCall) -> object:
+    game, _, _ = _game(call, world)
+    rows = sorted(game.scores.items(), key=lambda row: -row[1])
+    return [
+        {"position": place, "user": world.users[user_id].as_json(), "score": score}
+        for place, (user_id, score) in enumerate(rows, start=1)
+    ]
+
+
+def _game(call: SimCall, world: World) -> tuple[Game, SimChat | None, Json | None]:
+    if call.params.get("inline_message_id"):
+        games = list(call.bot.games.values()) or [call.bot.games.setdefault("game", Game(title="game"))]
+        return games[-1], None, None
+    chat = known_chat(world, call.bot, call.params)
+    message = chat.messages.get(integer(call.params, "message_id"))
+    if message is None:
+        raise bad("message not found")
+    shown = message.get("game")
+    named = [game for game in call.bot.games.values() if isinstance(shown, dict) and game.title == shown["title"]]
+    if not named:
+        raise bad("message must be a game")
+    return named[0], chat, message
 
 
 def send_paid_media(world: World, call: SimCall) -> object:
     media = sequence(call.params, "media", what="InputPaidMedia")
     if not media:
         raise bad("there are no media in the request")
+    if len(media) > 10:
+        raise bad("too many media specified")
     stars = integer(call.params, "star_count")
     if not 0 < stars <= 25_000:
         raise bad("STARS_AMOUNT_INVALID")
     items = [album_item(world, call, item) for item in media]
     paid = [{"type": "photo" if "photo" in item else "video", **item} for item in items]
-    content: Json = {"paid_media": {"star_count": stars, "paid_media": paid}, **caption(call.params)}
-    return _post(world, call, content, text=str(content.get("caption", "")))
+    content: Json = {"paid_media": {"star_count": stars, "paid_media": paid}, **caption(world, call.params)}
+    return _post(world, call, content | hidden(call.params), text=str(content.get("caption", "")))
 
 
 def checklist(params: Params) -> Json:
@@ -290,6 +422,8 @@ def forward_message(world: World, call: SimCall) -> object:
     original = source.messages.get(integer(call.params, "message_id"))
     if original is None:
         raise bad("message to forward not found")
+    if not _is_free(source, original):
+        raise bad("the message can't be forwarded")
     return post(world, call, chat, _forwarded(original), text=_shown(original))
 
 
@@ -298,15 +432,31 @@ def copy_message(world: World, call: SimCall) -> object:
     original = source.messages.get(integer(call.params, "message_id"))
     if original is None:
         raise bad("message to copy not found")
+    if not _is_free(source, original):
+        raise bad("the message can't be copied")
     content = _content(original)
     if "caption" in call.params:
         content.pop("caption", None)
-        content.update(caption(call.params))
-    return {
-        "message_id": post(world, call, chat, content, text=str(content.get("caption") or _shown(content)))[
-            "message_id"
-        ]
-    }
+        content.pop("caption_entities", None)
+        content.pop("show_caption_above_media", None)
+        content.update(caption(world, call.params))
+        content.update(hidden(call.params))
+    text = str(content.get("caption") or _shown(content))
+    return {"message_id": post(world, call, chat, content, text=text)["message_id"]}
+
+
+# Told by Telegram itself, and by no one else.
+_SERVICE = frozenset({
+    "new_chat_members", "left_chat_member", "new_chat_title", "new_chat_photo", "delete_chat_photo", "pinned_message",
+    "forum_topic_created", "forum_topic_edited", "forum_topic_closed", "forum_topic_reopened",
+    "message_auto_delete_timer_changed", "migrate_to_chat_id", "migrate_from_chat_id", "successful_payment",
+})  # fmt: skip
+
+
+def _is_free(source: SimChat, message: Json) -> bool:
+    """May it be taken elsewhere? Not a protected one, and not a service message."""
+    is_protected = bool(message.get("has_protected_content")) or bool(source.more.get("has_protected_content"))
+    return not is_protected and _SERVICE.isdisjoint(message)
 
 
 def forward_messages(world: World, call: SimCall) -> object:
@@ -327,7 +477,8 @@ def _several(world: World, call: SimCall, transform: Callable[[Json], Json], ver
     if any(later <= earlier for earlier, later in itertools.pairwise(ids)):
         raise bad("message identifiers must be in a strictly increasing order")
     # Missing ones are skipped, so that the result may be shorter (docs/telegram.md, Method classes).
-    originals = [source.messages[message_id] for message_id in ids if message_id in source.messages]
+    found = [source.messages[message_id] for message_id in ids if message_id in source.messages]
+    originals = [one for one in found if _is_free(source, one)]
     if not originals:
         raise bad(f"there are no messages to {verb}")
     charge(world, call, chat, len(originals))
@@ -344,8 +495,7 @@ def _content(message: Json) -> Json:
 
 
 def _forwarded(message: Json) -> Json:
-    origin = {"type": "user", "sender_user": message.get("from"), "date": message["date"]}
-    return {**_content(message), "forward_origin": origin}
+    return {**_content(message), "forward_origin": origin(message)}
 
 
 def _shown(message: Json) -> str:
@@ -364,6 +514,7 @@ SENDS: dict[str, Handler] = {
     "sendSticker": send_media("sticker"),
     "sendMediaGroup": send_media_group,
     "sendPaidMedia": send_paid_media,
+    "sendLivePhoto": send_live_photo,
     "sendLocation": send_location,
     "sendVenue": send_venue,
     "sendContact": send_contact,

@@ -20,9 +20,9 @@ import msgspec
 
 from peik.testing import control, wire
 from peik.testing.answer import Answer, Params, Pending, Refusal, UploadedFile, failure
-from peik.testing.deliveries import PushResult
 from peik.testing.faults import MIB, PLAIN, Exchange, How, Kind, Options
 from peik.testing.telegram import Telegram
+from peik.testing.updates import PushResult
 from peik.testing.webhooks import WebhookCheck
 from peik.testing.wire import SimConnection, SimRequest, rendered, reset_on_close
 from peik.testing.world import Push
@@ -251,6 +251,7 @@ class SimServer:
         await started
         self.telegram.faults.changed = self._heed_faults
         self.telegram.updated = lambda _: self._pusher.ring()
+        self.telegram.wake = lambda at: self._later(max(0.0, at - self.telegram.now()), self._run_due)
         self._heed_faults()
         self._side.open()
 
@@ -259,6 +260,7 @@ class SimServer:
             return
         self.telegram.faults.changed = lambda: None
         self.telegram.updated = None
+        self.telegram.wake = None
         for timer in [*self._timers, self._fault_timer]:
             if timer is not None:
                 timer.cancel()
@@ -331,6 +333,17 @@ class SimServer:
         self._fault_timer = None
         self.telegram.faults.sweep()
         self._heed_faults()
+        self._tell_watchers()
+
+    def _run_due(self) -> None:
+        """What was scheduled, and again a moment later if the clocks disagree on whether it is due."""
+        self.telegram.run_due()
+        if (
+            self.telegram.agenda
+            and self.telegram.wake is not None
+            and self.telegram.agenda[0][0] - self.telegram.now() < 0.01
+        ):
+            self.telegram.wake(self.telegram.agenda[0][0] + 0.001)
         self._tell_watchers()
 
     # One request

@@ -5,16 +5,17 @@ import re
 from collections.abc import Callable
 
 from peik.errors import BadInput
-from peik.testing import edits, methods, webhooks, wire
+from peik.testing import chats, media, methods, stickers, webhooks, wire
 from peik.testing.answer import Answer, Json, Params, Pending, Refusal, UploadedFile, failure, integer, success
-from peik.testing.deliveries import PushResult
+from peik.testing.entities import formatted
 from peik.testing.faults import PLAIN, Exchange, Fault, How, Kind, Options, planned
+from peik.testing.media import described, kept
 from peik.testing.posting import visible
-from peik.testing.sends import described
-from peik.testing.updates import UpdateEvent
+from peik.testing.updates import PushResult, UpdateEvent
 from peik.testing.world import (
     SUPERGROUP_BASE,
     ChatType,
+    Game,
     Push,
     SimBot,
     SimCall,
@@ -23,6 +24,7 @@ from peik.testing.world import (
     SimQuery,
     SimUser,
     Status,
+    StickerSet,
     Topic,
     World,
 )
@@ -52,6 +54,8 @@ class Telegram(World):
             self.counters.requests[name] += 1
             bot = self.enter(token_text)
             now = self.now()
+            if self.agenda and self.agenda[0][0] <= now:
+                self.run_due()
             if now < bot.logged_out_until:
                 raise Refusal(400, "Logged out")
             result = handler(self, SimCall(bot=bot, method=name, params=params, files=files, now=now))
@@ -65,6 +69,7 @@ class Telegram(World):
 
     def ripe(self, pending: Pending) -> Answer | None:
         """The answer of a parked call, once it is due; None before."""
+        self.run_due()
         answer = pending.take(self.now())
         if answer is not None:
             self.counters.answers[answer.status] += 1
@@ -173,10 +178,12 @@ class Telegram(World):
 
     def user(
         self, user_id: int, first_name: str = "", language_code: str | None = None, username: str | None = None,
-        *, is_reachable: bool | None = None, is_deactivated: bool | None = None,
+        *, last_name: str | None = None, is_reachable: bool | None = None, is_deactivated: bool | None = None,
     ) -> SimUser:  # fmt: skip
         """A person, made or changed. Not reachable: bots must not write first."""
         user = add_user(self, user_id, first_name=first_name, username=username, language_code=language_code)
+        if last_name is not None:
+            user.last_name = last_name
         if is_reachable is not None:
             user.is_reachable = is_reachable
         if is_deactivated is not None:
@@ -193,7 +200,7 @@ class Telegram(World):
 
     def topic(self, chat: SimChat | int, name: str) -> Topic:
         """A new topic in a forum."""
-        return edits.add(self, self._place(chat), name)
+        return chats.add_topic(self, self._place(chat), name)
 
     def write(
         self, bot: BotRef, user: UserRef, text: str = "", *, chat: ChatRef | None = None, thread_id: int | None = None,
@@ -220,6 +227,63 @@ class Telegram(World):
         """A person sends a file; the message."""
         content = upload(self, self.bot(bot), kind, file) | ({"caption": caption} if caption else {})
         return self.write(bot, user, chat=chat, content=content)
+
+    def set_member(
+        self, chat: SimChat | int, user: UserRef, status: Status = "member", *, title: str = "", **rights: bool
+    ) -> SimMember:
+        """Somebody's standing in a group or channel, as it is from now on. A right or permission that is not named is given."""
+        place, person = self._place(chat), self._user(user)
+        after = SimMember(status=status, title=title)
+        if status == "restricted":
+            after.permissions = rights
+        else:
+            after.rights = rights
+        chats.change_member(self, place, person, after, by=person)
+        return after
+
+    def join(self, bot: BotRef, chat: ChatRef, user: UserRef, *, link: str | None = None, asks: bool = False) -> None:
+        """A person comes in by a link of the bot's or without one, or asks to be let in."""
+        one, person = self.bot(bot), self._user(user)
+        place = self._known(one, chat)
+        if link is not None and link not in place.links:
+            raise BadInput(code="no_link", detail=f"There is no invite link {link} of chat {place.id}.")
+        chats.join(self, one, place, person, link=place.links[link] if link is not None else None, asks=asks)
+
+    def vote(self, bot: BotRef, user: UserRef, poll_id: str, *options: int) -> None:
+        """A person votes, or takes the vote back; the bot is told by poll_answer, or by poll if the poll is anonymous."""
+        vote(self, self.bot(bot), self._user(user), poll_id, list(options))
+
+    def choose(self, bot: BotRef, user: UserRef, result_id: str, query: str = "") -> None:
+        """A person sends a result of an inline query; the bot is told."""
+        payload: Json = {"result_id": result_id, "from": self._user(user).as_json(), "query": query}
+        self.push(self.bot(bot), "chosen_inline_result", payload)
+
+    def pay(self, bot: BotRef, user: UserRef, message: Json) -> str:
+        """A person presses Pay under an invoice; the id of the pre-checkout query. What the bot agrees to is paid."""
+        return pay(self, self.bot(bot), self._user(user), message)
+
+    def connect(self, bot: BotRef, user: UserRef, connection_id: str, *, is_enabled: bool = True) -> Json:
+        """A person connects the bot to their business account, or ends that; the connection."""
+        return connect(self, self.bot(bot), self._user(user), connection_id, is_enabled=is_enabled)
+
+    def game(self, bot: BotRef, name: str, description: str = "", *, photo: UploadedFile | None = None) -> Game:
+        """A game of the bot's, as made with @BotFather. One that nobody has made is made by its first use."""
+        one = self.bot(bot)
+        made = one.games[name] = Game(title=name, description=description)
+        if photo is not None:
+            made.photo = media.kept(one, photo, "photo", {}).sizes
+        return made
+
+    def sticker_set(
+        self, bot: BotRef, name: str, files: list[UploadedFile], *, title: str = "", kind: str = "regular",
+        emoji_ids: list[str] | None = None,
+    ) -> StickerSet:  # fmt: skip
+        """A sticker set of a person's, which every bot sees and none may change; with `emoji_ids` the stickers have those ids."""
+        return stickers.add_set(self, self.bot(bot), name, files, title=title, kind=kind, emoji_ids=emoji_ids or [])
+
+    def picture(self, bot: BotRef, user: UserRef, file: UploadedFile) -> None:
+        """A person's newest profile photo, with ids for this bot."""
+        self._user(user).photos.insert(0, media.kept(self.bot(bot), file, "photo", {}).sizes)
 
     def edit(self, bot: BotRef, chat: ChatRef, message_id: int, text: str) -> Json:
         one = self.bot(bot)
@@ -363,9 +427,12 @@ def write(
     if reply_to in chat.messages:
         message["reply_to_message"] = visible(chat.messages[reply_to])
     message |= content
-    text = content.get("text")
-    if isinstance(text, str) and text.startswith("/"):
-        message["entities"] = [{"type": "bot_command", "offset": 0, "length": len(text.split()[0])}]
+    for field, entities_field in (("text", "entities"), ("caption", "caption_entities")):
+        text = content.get(field)
+        if isinstance(text, str) and entities_field not in content:
+            entities = formatted(text, "", None)[1]
+            if entities:
+                message[entities_field] = entities
     world.keep(chat, message_id, message)
     kind = "channel_post" if chat.type == "channel" else "message"
     for listener in listeners(world, bot, chat):
@@ -388,7 +455,7 @@ def edit(world: World, bot: SimBot, chat: SimChat, message_id: int, content: Jso
 
 def upload(world: World, bot: SimBot, kind: str, file: UploadedFile) -> Json:
     """The content of a message that carries a file."""
-    return described(bot.files.put(kind, file), {})
+    return described(kept(bot, file, kind, {}), {})
 
 
 def listeners(world: World, bot: SimBot, chat: SimChat) -> list[SimBot]:
@@ -429,9 +496,65 @@ def ask(world: World, bot: SimBot, user: SimUser, kind: str, payload: Json, *, c
     query_id = str(world.chance.getrandbits(62))
     bot.queries[query_id] = SimQuery(kind=kind, asked_at=now, chat_id=chat_id)
     while len(bot.queries) > 10_000:
-        del bot.queries[next(iter(bot.queries))]
+        oldest = next(iter(bot.queries))
+        del bot.queries[oldest]
+        bot.checkouts.pop(oldest, None)
+    if kind == "pre_checkout":
+        bot.checkouts[query_id] = {**payload, "user_id": user.id}
     world.push(bot, f"{kind}_query", {"id": query_id, "from": user.as_json(), **payload})
     return query_id
+
+
+def vote(world: World, bot: SimBot, user: SimUser, poll_id: str, options: list[int]) -> None:
+    """A vote; no options take it back."""
+    _, poll = world.polls.get(poll_id, (0, None))
+    if poll is None or poll["is_closed"]:
+        raise BadInput(code="no_poll", detail=f"There is no open poll {poll_id}.")
+    rows = poll["options"]
+    assert isinstance(rows, list)
+    if any(not 0 <= one < len(rows) for one in options) or (len(options) > 1 and not poll["allows_multiple_answers"]):
+        raise BadInput(code="no_option", detail=f"Poll {poll_id} cannot be answered with {options}.")
+    votes = world.votes.setdefault(poll_id, {})
+    for one in votes.pop(user.id, []):
+        rows[one]["voter_count"] -= 1
+    if options:
+        votes[user.id] = options
+        for one in options:
+            rows[one]["voter_count"] += 1
+    poll["total_voter_count"] = len(votes)
+    if poll["is_anonymous"]:
+        world.push(bot, "poll", poll)
+        return
+    ids = [rows[one]["persistent_id"] for one in options]
+    answer: Json = {"poll_id": poll_id, "user": user.as_json(), "option_ids": options, "option_persistent_ids": ids}
+    world.push(bot, "poll_answer", answer)
+
+
+def pay(world: World, bot: SimBot, user: SimUser, message: Json) -> str:
+    invoice = message.get("invoice")
+    if not isinstance(invoice, dict):
+        raise BadInput(code="no_invoice", detail="That message is no invoice.")
+    chat = world.dialog(bot, user)
+    payload = chat.payloads.get(integer(message, "message_id"), "")
+    asked = {"currency": invoice["currency"], "total_amount": invoice["total_amount"], "invoice_payload": payload}
+    return ask(world, bot, user, "pre_checkout", asked, chat_id=chat.id)
+
+
+def connect(world: World, bot: SimBot, user: SimUser, connection_id: str, *, is_enabled: bool) -> Json:
+    connection: Json = {
+        "id": connection_id,
+        "user": user.as_json(),
+        "user_chat_id": user.id,
+        "date": int(world.now()),
+        "is_enabled": is_enabled,
+        "rights": {"can_reply": True, "can_read_messages": True},
+    }
+    if is_enabled:
+        bot.connections[connection_id] = connection
+    else:
+        bot.connections.pop(connection_id, None)
+    world.push(bot, "business_connection", connection)
+    return connection
 
 
 def set_standing(world: World, bot: SimBot, chat: SimChat, user: SimUser, status: Status) -> UpdateEvent | None:

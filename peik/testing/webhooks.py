@@ -25,10 +25,9 @@ from peik.testing.answer import (
     text_of,
     too_many,
 )
-from peik.testing.deliveries import Deliveries
 from peik.testing.faults import MIB
 from peik.testing.sends import Handler
-from peik.testing.updates import ALL_TYPES, DEFAULT_TYPES, UpdateEvent
+from peik.testing.updates import ALL_TYPES, DEFAULT_TYPES, Deliveries, UpdateEvent
 from peik.testing.world import SimBot, SimCall, Webhook, World
 
 # getUpdates: what it answers, when it parks, and whom it throws out.

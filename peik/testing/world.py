@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import heapq
 import random
 from collections import deque
 from collections.abc import Callable
@@ -12,11 +13,9 @@ import msgspec
 
 from peik.core.token import Token
 from peik.errors import BadInput
-from peik.testing.answer import Json, Params, Pending, Refusal, UploadedFile, encode
-from peik.testing.deliveries import Deliveries
+from peik.testing.answer import Counters, Delivery, Json, Ledger, Params, Pending, Refusal, UploadedFile, digest, encode
 from peik.testing.faults import BotPace, Faults, Options
-from peik.testing.ledger import Counters, Delivery, Ledger, digest
-from peik.testing.updates import DAY_S, DEFAULT_TYPES, UpdateEvent, UpdateQueue, expiry, queue_id
+from peik.testing.updates import DAY_S, DEFAULT_TYPES, Deliveries, UpdateEvent, UpdateQueue, expiry, queue_id
 
 # Who and where: people, chats, topics and what each bot may do in them. State only; the rules of methods are
 # elsewhere.
@@ -42,19 +41,26 @@ PERMISSIONS = (
 )  # fmt: skip
 
 
+_OF_ALL = frozenset({"can_change_info", "can_invite_users", "can_pin_messages", "can_manage_topics"})
+
+
 class SimUser(msgspec.Struct, kw_only=True):
     """A person, or the face of a bot."""
 
     id: int
     first_name: str
+    last_name: str | None = None
     is_bot: bool = False
     username: str | None = None
     language_code: str | None = None
     is_deactivated: bool = False
     is_reachable: bool = True  # False: a bot must not write first
+    photos: list[list[Json]] = msgspec.field(default_factory=list)  # of the profile, each in its sizes, newest first
 
     def as_json(self) -> Json:
         face: Json = {"id": self.id, "is_bot": self.is_bot, "first_name": self.first_name}
+        if self.last_name:
+            face["last_name"] = self.last_name
         if self.username:
             face["username"] = self.username
         if self.language_code:
@@ -66,7 +72,13 @@ class Topic(msgspec.Struct, kw_only=True):
     id: int
     name: str
     icon_color: int = 7322096
+    icon_custom_emoji_id: str = ""
     is_closed: bool = False
+    is_hidden: bool = False
+
+    def as_json(self) -> Json:
+        face: Json = {"name": self.name, "icon_color": self.icon_color}
+        return face | ({"icon_custom_emoji_id": self.icon_custom_emoji_id} if self.icon_custom_emoji_id else {})
 
 
 class SimMember(msgspec.Struct, kw_only=True):
@@ -76,10 +88,22 @@ class SimMember(msgspec.Struct, kw_only=True):
     can_send: bool = True
     can_pin: bool = True
     can_delete: bool = True
+    can_be_edited: bool = False  # an administrator whom the bot has made
+    rights: dict[str, bool] = msgspec.field(default_factory=dict)  # of an administrator; what is not named is given
+    permissions: dict[str, bool] = msgspec.field(default_factory=dict)  # of a restricted member, likewise
+    until: int = 0
+    title: str = ""
 
     @property
     def is_inside(self) -> bool:
         return self.status not in {"left", "kicked"}
+
+    def may(self, right: str) -> bool:
+        """Has an administrator this right? A creator has all, others have none."""
+        if self.status == "administrator":
+            own = {"can_pin_messages": self.can_pin, "can_delete_messages": self.can_delete}
+            return self.rights.get(right, own.get(right, True))
+        return self.status == "creator"
 
     def as_json(self, user: SimUser) -> Json:
         """A ChatMember. Each status has fields of its own, and strict libraries refuse one that lacks them."""
@@ -88,13 +112,15 @@ class SimMember(msgspec.Struct, kw_only=True):
             case "creator":
                 face["is_anonymous"] = False
             case "administrator":
-                rights = dict.fromkeys(RIGHTS, True) | {"is_anonymous": False, "can_delete_messages": self.can_delete}
-                face |= {"can_be_edited": False, **rights, "can_pin_messages": self.can_pin}
+                names = (*RIGHTS, "can_pin_messages")
+                rights = {name: self.may(name) and (name != "is_anonymous" or name in self.rights) for name in names}
+                face |= {"can_be_edited": self.can_be_edited, **self.rights, **rights}
             case "restricted":
-                face |= {"is_member": True, "until_date": 0, **dict.fromkeys(PERMISSIONS, self.can_send)}
+                permissions = {name: self.permissions.get(name, self.can_send) for name in PERMISSIONS}
+                face |= {"is_member": True, "until_date": self.until, **permissions}
             case "kicked":
-                face["until_date"] = 0
-        return face
+                face["until_date"] = self.until
+        return face | ({"custom_title": self.title} if self.title else {})
 
 
 class SimChat(msgspec.Struct, kw_only=True):
@@ -113,12 +139,21 @@ class SimChat(msgspec.Struct, kw_only=True):
     last_message_id: int = 0
     active_at: float = float("-inf")  # when a person last wrote or pressed here
     messages: dict[int, Json] = msgspec.field(default_factory=dict)
+    ephemeral: dict[int, Json] = msgspec.field(default_factory=dict)  # seen by one person, and by ids of their own
     topics: dict[int, Topic] = msgspec.field(default_factory=dict)
     members: dict[int, SimMember] = msgspec.field(default_factory=dict)
+    payloads: dict[int, str] = msgspec.field(default_factory=dict)  # of invoices, which no message shows
     pinned: list[int] = msgspec.field(default_factory=list)
+    more: Json = msgspec.field(default_factory=dict)  # what getChat tells beside the face: description, permissions …
+    links: dict[str, Json] = msgspec.field(default_factory=dict)  # invite links, by themselves
+    requests: dict[int, Json] = msgspec.field(default_factory=dict)  # who asks to be let in
     face: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)  # as_json, encoded once: it is in every message
 
     def __post_init__(self) -> None:
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Encode the face anew: something in it has changed."""
         self.face = msgspec.Raw(encode(self.as_json()))
 
     @property
@@ -133,6 +168,8 @@ class SimChat(msgspec.Struct, kw_only=True):
             face["username"] = self.username
         if self.user is not None:
             face["first_name"] = self.user.first_name
+            if self.user.last_name:
+                face["last_name"] = self.user.last_name
             if self.user.username:
                 face["username"] = self.user.username
         if self.is_forum:
@@ -157,6 +194,7 @@ KINDS = {
     "voice": ("AwACAgQAAxk", "voice", "oga"),
     "video_note": ("DQACAgQAAxk", "video_notes", "mp4"),
     "sticker": ("CAACAgQAAxk", "stickers", "webp"),
+    "live_photo": ("AwLPAgQAAxk", "videos", "mp4"),
 }
 
 
@@ -171,9 +209,18 @@ class StoredFile(msgspec.Struct, kw_only=True):
     filename: str
     content_type: str
     content: bytes | None
+    face: Json = msgspec.field(default_factory=dict)  # what Telegram says of it besides
+    thumb: Json | None = None
+    sizes: list[Json] = msgspec.field(default_factory=list)  # of a photo, smallest first
 
     def as_json(self) -> Json:
         return {"file_id": self.file_id, "file_unique_id": self.unique_id, "file_size": self.size_bytes}
+
+
+def _unique(kind: str, digest: bytes) -> str:
+    """As long as Telegram's are: those of photos have a letter more."""
+    text = base64.urlsafe_b64encode(digest).decode()
+    return f"AQAD{text}" if kind == "photo" else f"AgAD{text[:11]}"
 
 
 class FileShelf:
@@ -187,14 +234,15 @@ class FileShelf:
         self.by_path: dict[str, StoredFile] = {}
         self._full: deque[StoredFile] = deque()
 
-    def put(self, kind: str, upload: UploadedFile) -> StoredFile:
+    def put(self, kind: str, upload: UploadedFile, *, salt: str = "") -> StoredFile:
+        """Keep a file. `salt` tells apart what has the same bytes."""
         prefix, folder, ending = KINDS.get(kind, KINDS["document"])
         number = len(self.by_id)
-        unique = hashlib.blake2b(upload.content, digest_size=9, person=kind.encode()[:16])
+        unique = hashlib.blake2b(upload.content, digest_size=9, person=kind.encode()[:16], salt=salt.encode()[:16])
         suffix = upload.filename.rpartition(".")[2] if "." in upload.filename else ending
         stored = StoredFile(
             file_id=f"{prefix}{self._bot_id:x}Z{number:08x}Q",
-            unique_id=f"AQAD{unique.hexdigest()}",
+            unique_id=_unique(kind, unique.digest()),
             kind=kind,
             size_bytes=len(upload.content),
             path=f"{folder}/file_{number}.{suffix}",
@@ -210,6 +258,38 @@ class FileShelf:
             oldest.content = None
             self._bytes -= oldest.size_bytes
         return stored
+
+
+class Game(msgspec.Struct, kw_only=True):
+    """A game of a bot, as @BotFather knows it, with its scores."""
+
+    title: str
+    description: str = ""
+    photo: list[Json] = msgspec.field(default_factory=list)
+    animation: Json | None = None
+    scores: dict[int, int] = msgspec.field(default_factory=dict)
+
+    def as_json(self, world: "World") -> Json:
+        face: Json = {"title": self.title, "description": self.description, "photo": self.photo}
+        if self.animation is not None:
+            face["animation"] = self.animation
+        if self.scores:
+            rows = sorted(self.scores.items(), key=lambda row: -row[1])
+            lines = [f"{place}. {world.users[who].first_name} - {score}" for place, (who, score) in enumerate(rows, 1)]
+            face["text"] = "\n".join(lines)
+        return face
+
+
+class StickerSet(msgspec.Struct, kw_only=True):
+    """A sticker set; `stickers` are the faces of its files, in order."""
+
+    name: str
+    title: str
+    kind: str
+    owner_id: int = 0  # the bot that may change it
+    needs_repainting: bool = False
+    thumbnail: Json | None = None
+    stickers: list[StoredFile] = msgspec.field(default_factory=list)
 
 
 # One bot as Telegram keeps it: its token, its queue, its way of receiving, and its recent past.
@@ -269,6 +349,10 @@ class SimBot:
         self.files = FileShelf(user.id, bytes_max=options.files_bytes_max)
         self.queries: dict[str, SimQuery] = {}
         self.settings: dict[str, object] = {}  # what set… has set and get… gives back
+        self.games: dict[str, Game] = {}
+        self.connections: dict[str, Json] = {}  # business connections, by id
+        self.transactions: list[Json] = []  # of Stars, oldest first
+        self.checkouts: dict[str, Json] = {}  # pre-checkout queries that would be paid, by id
 
     def __repr__(self) -> str:
         return f"Bot({self.id})"
@@ -297,6 +381,11 @@ class World:
         self.faults = Faults(now=now, chance=chance)
         # Told of each new update of a bot with a webhook; a pusher waits for it.
         self.updated: Callable[[SimBot], None] | None = None
+        # What lies at an address that a request names instead of a file; None for what nobody has put there.
+        self.web: Callable[[str], UploadedFile | None] = lambda url: None
+        # Told when something is scheduled; whoever has a clock calls `run_due` then.
+        self.wake: Callable[[float], None] | None = None
+        self._scheduled = 0
         self.forget()
 
     def forget(self) -> None:
@@ -311,6 +400,24 @@ class World:
         self.counters = Counters()
         self.awaited: list[tuple[int, Pending]] = []  # who waits for that many deliveries
         self._kept: deque[tuple[SimChat, int]] = deque()
+        self.polls: dict[str, tuple[int, Json]] = {}  # by id: the bot that asked, and the poll
+        self.votes: dict[str, dict[int, list[int]]] = {}  # by poll and person
+        self.sticker_sets: dict[str, StickerSet] = {}  # by name, in small letters
+        self.agenda: list[tuple[float, int, Callable[[], None]]] = []  # a heap of what happens by itself, and when
+
+    # What happens by itself
+
+    def schedule(self, at: float, act: Callable[[], None]) -> None:
+        """Let something happen at that instant: with the next request after it, or by itself where there is a clock."""
+        self._scheduled += 1
+        heapq.heappush(self.agenda, (at, self._scheduled, act))
+        if self.wake is not None:
+            self.wake(at)
+
+    def run_due(self) -> None:
+        """Let happen what is due."""
+        while self.agenda and self.agenda[0][0] <= self.now():
+            heapq.heappop(self.agenda)[2]()
 
     # Bots
 
@@ -407,6 +514,14 @@ class World:
             found = SimMember(status="administrator" if chat.is_lenient else "left")
             chat.members[bot.id] = found
         return found
+
+    def may(self, chat: SimChat, bot: SimBot, right: str) -> bool:
+        """Has the bot this right in a group or channel? Of a group's members some are had by all, unless forbidden."""
+        member = self.member(chat, bot)
+        if member.status == "member" and chat.type != "channel" and right in _OF_ALL:
+            permissions = chat.more.get("permissions")
+            return bool(permissions.get(right, True)) if isinstance(permissions, dict) else True
+        return member.may(right)
 
     # Messages
 

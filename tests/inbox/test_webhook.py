@@ -21,7 +21,7 @@ from peik.errors import BadInput, StartError, StoreUnavailable
 from peik.inbox.intake import Intake
 from peik.inbox.store import ArrivalFilter
 from peik.inbox.webhooks import PushedUpdates
-from peik.testing.deliveries import PushResult
+from peik.testing.updates import PushResult
 from tests.inbox.sources import (
     SOON_S,
     Bench,

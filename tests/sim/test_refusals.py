@@ -44,7 +44,7 @@ BAD_REQUESTS = [
     (
         "sendMessage",
         {"chat_id": 7, "text": "x", "reply_markup": {"inline_keyboard": [[BUTTON]]}},
-        "text buttons are unallowed in the inline keyboard",
+        "can't parse inline keyboard button: Text buttons are unallowed in the inline keyboard",
     ),
     (
         "sendMessage",

@@ -5,8 +5,7 @@ import random
 import pytest
 
 from peik.testing import Answer, Push, PushResult, Telegram
-from peik.testing.deliveries import Deliveries
-from peik.testing.updates import UpdateQueue
+from peik.testing.updates import Deliveries, UpdateQueue
 from tests.sim.conftest import TOKEN, Clock
 
 URL = "https://bot.example/hook"

@@ -13,7 +13,7 @@ from peik.outbox.store import BotRecord
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
 from peik.telegram.port import Enclosure, Request
-from peik.testing.ledger import Delivery
+from peik.testing.answer import Delivery
 from peik.testing.virtual import VirtualClock, run_virtual
 from simulation.clients import Draft
 from simulation.judge import CHAT_BURST, GROUP_PER_MIN, Judge, WatchedLedger, draft_verdict
