@@ -10,6 +10,7 @@ CLIENTS := tests/clients/node_modules/.ready
 PEERS := bench/.venv/.ready
 # To be set on the command line, and not by whatever a shell has.
 ARGS :=
+SUITES :=
 PYTHONS :=
 ROUNDS := 3
 SEEDS := 300
@@ -22,7 +23,7 @@ INSTALL := $(PYTHON) -I tests/surroundings.py --installing
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof jobs-proof deploy-check screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
+.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof jobs-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -140,7 +141,11 @@ bench-gate: tools  ## Has Peik become slower? Instructions per letter and ratios
 bench-growth: tools  ## How cost grows with backlog, chats, bots and arrivals: plots, exponents and a verdict per line.
 	$(BIN)/python -m bench.growth --write docs/reference $(ARGS)
 
-nodes-proof: tools  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
+nodes-# Their sources are the user's to bring; docs/simulator.md says how.
+suites: tools  ## Run bot libraries' own live suites against the simulated Telegram: make suites SUITES=folder.
+	$(BIN)/python -m proofs.suites $(SUITES) $(ARGS)
+
+proof: tools  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
 	@$(INSTALL) $(BIN)/python -m tests.machine
 	for store in postgres redis; do for how in "" --kill-database; do $(BIN)/python -m proofs.nodes --store $$store $$how --write docs/reference/nodes_proof.json || exit 1; done; done
 
