@@ -10,6 +10,7 @@ from docs.pages.compatibility import compatibility_page
 from docs.pages.errors import errors_parts
 from docs.pages.events import events_parts
 from docs.pages.growth import growth_parts
+from docs.pages.imitated import imitated_parts
 from docs.pages.markdown import DOCS, REFERENCE, ROOT, page
 from docs.pages.methods import methods_parts
 from docs.pages.metrics import metrics_parts
@@ -30,6 +31,7 @@ def pages() -> dict[str, str]:
         "bench.md": page("Speed in figures", *bench_parts(), *growth_parts()),
         "events.md": page("Events", *events_parts()),
         "errors.md": page("Telegram's errors", *errors_parts()),
+        "imitated.md": page("What the simulated Telegram imitates", *imitated_parts()),
         "methods.md": page("Methods", *methods_parts()),
         "metrics.md": page("Metrics", *metrics_parts()),
         "proof.md": page("The proof in figures", *proof_parts()),

@@ -57,6 +57,8 @@ def get_administrators(world: World, call: SimCall) -> object:
     if chat.is_private:
         raise bad("there are no administrators in the private chat")
     high = {user_id: one for user_id, one in chat.members.items() if one.status in {"creator", "administrator"}}
+    if not flag(call.params, "return_bots"):  # other bots are left out unless they are asked for
+        high = {user_id: one for user_id, one in high.items() if user_id == call.bot.id or user_id not in world.bots}
     return [one.as_json(world.users[user_id]) for user_id, one in high.items()]
 
 

@@ -232,9 +232,17 @@ def get_default_rights(world: World, call: SimCall) -> object:
 # Queries that people ask
 
 
+_QUERY_IDS = {
+    "callback": "callback_query_id",
+    "inline": "inline_query_id",
+    "pre_checkout": "pre_checkout_query_id",
+    "shipping": "shipping_query_id",
+}
+
+
 def answer_query(kind: str, seconds_option: str) -> Handler:
     def answer(world: World, call: SimCall) -> object:
-        field = f"{kind}_query_id"
+        field = _QUERY_IDS[kind]
         query = call.bot.queries.get(text_of(call.params, field))
         patience_s = float(getattr(world.options, seconds_option))
         _check_answer(kind, call.params)
@@ -399,19 +407,50 @@ def remembered(default: object, field: str = "") -> Handler:
     return read
 
 
-# Money, writes, answers and signals with nothing more to say than yes.
-_TRUTHS = (
-    "answerChatJoinRequestQuery", "approveSuggestedPost", "banChatSenderChat", "convertGiftToStars",
-    "declineSuggestedPost", "deleteAllMessageReactions", "deleteBusinessMessages", "deleteMessageReaction",
-    "deleteStory", "editUserStarSubscription", "giftPremiumSubscription", "readBusinessMessage",
-    "removeBusinessAccountProfilePhoto", "removeChatVerification", "removeUserVerification",
-    "sendChatJoinRequestWebApp", "sendGift", "sendMessageDraft", "sendRichMessageDraft", "setPassportDataErrors",
-    "setUserEmojiStatus", "transferBusinessAccountStars", "transferGift", "unbanChatSenderChat", "upgradeGift",
-    "verifyChat", "verifyUser",
-)  # fmt: skip
+# What every known method without rules of its own does instead.
+_YES = "Accepted, once its chat or business connection is known; nothing changes."
+_BACK = "Accepted; its parameters are kept, and nothing else changes."
+_NONE = "Always the same: nothing, or none."
+NOT_IMITATED = {
+    **dict.fromkeys(
+        (
+            "answerChatJoinRequestQuery", "approveSuggestedPost", "banChatSenderChat", "convertGiftToStars",
+            "declineSuggestedPost", "deleteAllMessageReactions", "deleteBusinessMessages", "deleteMessageReaction",
+            "deleteStory", "editUserStarSubscription", "giftPremiumSubscription", "readBusinessMessage",
+            "removeBusinessAccountProfilePhoto", "removeChatVerification", "removeUserVerification",
+            "sendChatJoinRequestWebApp", "sendGift", "sendMessageDraft", "sendRichMessageDraft",
+            "transferBusinessAccountStars", "transferGift", "unbanChatSenderChat", "upgradeGift", "verifyChat",
+            "verifyUser",
+        ),
+        _YES,
+    ),
+    **dict.fromkeys(
+        (
+            "setBusinessAccountBio", "setBusinessAccountGiftSettings", "setBusinessAccountName",
+            "setBusinessAccountProfilePhoto", "setBusinessAccountUsername", "setChatMemberTag",
+            "setManagedBotAccessSettings", "setPassportDataErrors", "setUserEmojiStatus",
+        ),
+        _BACK,
+    ),
+    **dict.fromkeys(
+        (
+            "getAvailableGifts", "getBusinessAccountGifts", "getBusinessAccountStarBalance", "getChatGifts",
+            "getManagedBotAccessSettings", "getUserChatBoosts", "getUserGifts", "getUserPersonalChatMessages",
+            "getUserProfileAudios",
+        ),
+        _NONE,
+    ),
+    **dict.fromkeys(("postStory", "repostStory", "editStory"), "A story with an id; it is kept nowhere."),
+    **dict.fromkeys(("getManagedBotToken", "replaceManagedBotToken"), "Any token; no bot comes of it."),
+    **dict.fromkeys(("savePreparedInlineMessage", "savePreparedKeyboardButton"), "An id; nothing is kept under it."),
+    **dict.fromkeys(("answerWebAppQuery", "answerGuestQuery"), "Taken at any time, with the id of an inline message."),
+    "sendRichMessage": "A message with whatever text it has, as any send that is newer than the simulator.",
+    "sendChecklist": "A message with the checklist as it was given; tasks cannot be done.",
+    "editMessageChecklist": "The checklist as it was given.",
+}  # fmt: skip
 
 METHODS: dict[str, Handler] = {
-    **dict.fromkeys(_TRUTHS, truth),
+    **{name: truth for name, what in NOT_IMITATED.items() if what in (_YES, _BACK)},
     **SENDS,
     **EDITS,
     **POLLING,

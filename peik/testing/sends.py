@@ -464,7 +464,12 @@ def forward_messages(world: World, call: SimCall) -> object:
 
 
 def copy_messages(world: World, call: SimCall) -> object:
-    return _several(world, call, _content, "copy")
+    is_bare = flag(call.params, "remove_caption")
+    return _several(world, call, _uncaptioned if is_bare else _content, "copy")
+
+
+def _uncaptioned(message: Json) -> Json:
+    return {key: held for key, held in _content(message).items() if key not in {"caption", "caption_entities"}}
 
 
 def _several(world: World, call: SimCall, transform: Callable[[Json], Json], verb: str) -> object:
