@@ -389,7 +389,7 @@ async def address(sim: SimServer, route: str, folder: Path) -> AsyncIterator[str
         yield sim.url
         return
     async with aiohttp.ClientSession() as http:
-        settings = {"bot_tokens": TOKEN}
+        settings = {"bot_tokens": TOKEN, "pace": "off"}
         async with served(folder, sim.url, http, **settings) as peik:
             yield peik.url
 

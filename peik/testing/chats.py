@@ -571,8 +571,9 @@ def _topic(world: World, call: SimCall) -> tuple[SimChat, Topic]:
     is_general = "General" in call.method
     if is_general and not (chat.is_forum or chat.is_lenient):
         raise bad("the chat is not a forum")
-    topic = chat.topics.get(GENERAL if is_general else integer(call.params, "message_thread_id"))
-    if topic is None and is_general:
+    thread_id = GENERAL if is_general else integer(call.params, "message_thread_id")
+    topic = chat.topics.get(thread_id)
+    if topic is None and (is_general or (chat.is_forum and thread_id == GENERAL)):
         topic = chat.topics[GENERAL] = Topic(id=GENERAL, name="General")
     if topic is None:
         raise bad("message thread not found")

@@ -20,7 +20,7 @@ from peik.testing.answer import (
 )
 from peik.testing.chats import CHATS
 from peik.testing.edits import EDITS
-from peik.testing.posting import check_connection, known_chat, tell
+from peik.testing.posting import check_connection, known_chat, tell, visible
 from peik.testing.sends import SENDS, Handler, checked_invoice, game_scores, send_anything, set_game_score
 from peik.testing.stickers import STICKERS
 from peik.testing.webhooks import POLLING, WEBHOOKS
@@ -300,7 +300,7 @@ def _pay(world: World, call: SimCall, query_id: str) -> None:
         amount = payment["total_amount"]
         call.bot.transactions.append({"id": charge_id, "amount": amount, "date": int(call.now), "source": partner})
     message = tell(world, call.bot, world.dialog(call.bot, user), {"successful_payment": payment}, sender=user)
-    world.push(call.bot, "message", message, date=call.now)
+    world.push(call.bot, "message", visible(message), date=call.now)
 
 
 def star_transactions(world: World, call: SimCall) -> object:
