@@ -58,6 +58,7 @@ class _Block(msgspec.Struct, frozen=True):
     at: int
     messages: list[int] | None = None  # as Telegram made them
     home: str | None = None  # the chat in which they are
+    is_named: bool = False  # some call waits for them: they must be sent, also if they are deleted afterwards
     is_followed: bool = False  # an edit waits for them: a newer one must not come before it
 
 
@@ -273,7 +274,7 @@ class ProvisionalIds:
         """Updates with the ids that their bot was told."""
         if not arrivals or not await self.has(bot_id):
             return list(arrivals)
-        read = {one.id: _decode_any(one.payload) for one in arrivals if '"message_id' in one.payload}
+        read = {one.id: value for one in arrivals if (value := _opened_update(one.payload)) is not None}
         told = await self._names(bot_id, {place for value in read.values() for place in places_in(value)})
         if not told:
             return list(arrivals)
@@ -395,20 +396,24 @@ class ProvisionalIds:
                 done = None  # it is in flight, or was tried just now
             if done is not None:
                 return done
-            if role is MessageRole.TARGET and asked.method.startswith("edit") and not known.block.is_followed:
-                await self._follow(asked.bot_id, known.serial)
+            if not asked.is_deletion:
+                await self._follow(asked.bot_id, known, is_edit=asked.method.startswith("edit"))
             return LetterReference(letter_id=view.id, item=known.item, message_id=known.message_id).written()
         raise Conflict(code="changed", detail=f"Letter {known.block.letter} is being changed by others. Try again.")
 
-    async def _follow(self, bot_id: int, serial: int) -> None:
-        """An edit is about to wait. Never over what somebody else writes down at this moment: that is worth more."""
+    async def _follow(self, bot_id: int, known: ToldMessage, *, is_edit: bool) -> None:
+        """A call is about to wait. Never over what somebody else writes down at this moment: that is worth more."""
         for _ in range(TRIES):
-            found = await self._documents.document(f"{_IDS}{bot_id}", _serial_key(serial))
+            key = _serial_key(known.serial)
+            found = await self._documents.document(f"{_IDS}{bot_id}", key)
             if found is None:
                 return
-            block = msgspec.structs.replace(_decode_block(found.body), is_followed=True)
+            block = _decode_block(found.body)
+            after = msgspec.structs.replace(block, is_named=True, is_followed=block.is_followed or is_edit)
+            if after == block:
+                return
             with contextlib.suppress(Conflict):
-                await self._documents.file([_filing(_IDS, bot_id, _serial_key(serial), block, version=found.version)])
+                await self._documents.file([_filing(_IDS, bot_id, key, after, version=found.version)])
                 return
 
     def _is_elsewhere(self, asked: "_Asked", known: ToldMessage, role: MessageRole) -> bool:
@@ -450,7 +455,7 @@ class ProvisionalIds:
         )
         if asked.cancel is None or not is_untried or role is MessageRole.REPLY:
             return None
-        if asked.is_deletion and is_whole:
+        if asked.is_deletion and is_whole and not known.block.is_named:
             after = await asked.cancel(view.id)
             return AcceptedLetter(letter_id=view.id, state=after.state, did=Did.DELETE)
         if role is MessageRole.TARGET and not known.block.is_followed:
@@ -557,6 +562,18 @@ def _number(value: object) -> int | None:
 
 def _missing(method: str, role: MessageRole) -> BadInput:
     return BadInput(code="message_not_found", detail=f"{wanted_of(method, role)} not found")
+
+
+def _opened_update(payload: str) -> Any:
+    """An update that tells of messages. What is nested without end came from nobody who knows of ours."""
+    if '"message_id' not in payload:
+        return None
+    try:
+        value = _decode_any(payload)
+        list(places_in(value))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    return value
 
 
 def _filing(start: str, bot_id: int, key: str, body: Any, *, version: int | None = None) -> Filing:

@@ -216,11 +216,13 @@ class OutboxService:
             raise TooLarge(
                 code="batch_too_large", detail=f"A batch holds at most {BATCH_LETTERS_MAX} letters; send several."
             )
-        if any(may_name_one(call.params) for call in calls):  # rare, and cheap to see
-            known = await self._with_real_ids(calls)
-            if isinstance(known, AcceptedLetter):
-                return [known]
-            calls = known
+        for call in calls:
+            if may_name_one(call.params):  # rare, and cheap to see
+                known = await self._with_real_ids(calls)
+                if isinstance(known, AcceptedLetter):
+                    return [known]
+                calls = known
+                break
         at_ms = self._clock.wall_ms()
         drafts = self._drafts(calls, at_ms)
         referring = [draft for draft in drafts if draft.awaits is not None]

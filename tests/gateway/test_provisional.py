@@ -93,6 +93,9 @@ async def a_busy_bot(bot: Bot, photo: str) -> None:
     await bot("editMessageText", chat_id=5, message_id=answer, text="a better answer")
     await bot("editMessageReplyMarkup", chat_id=5, message_id=answer, reply_markup=KEYBOARD)
     await bot("pinChatMessage", chat_id=5, message_id=answer)
+    gone = await bot.send("gone")
+    await bot.send("what was it?", reply_parameters={"message_id": gone})
+    await bot("deleteMessage", chat_id=5, message_id=gone)
     await bot("setMessageReaction", chat_id=5, message_id=hello, reaction=[{"type": "emoji", "emoji": "👍"}])
     media = [{"type": "photo", "media": photo, "caption": f"no. {n}"} for n in range(3)]
     album = await bot("sendMediaGroup", chat_id=5, media=media)
