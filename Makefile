@@ -141,11 +141,11 @@ bench-gate: tools  ## Has Peik become slower? Instructions per letter and ratios
 bench-growth: tools  ## How cost grows with backlog, chats, bots and arrivals: plots, exponents and a verdict per line.
 	$(BIN)/python -m bench.growth --write docs/reference $(ARGS)
 
-nodes-# Their sources are the user's to bring; docs/simulator.md says how.
+# Their sources are the user's to bring; docs/simulator.md says how.
 suites: tools  ## Run bot libraries' own live suites against the simulated Telegram: make suites SUITES=folder.
 	$(BIN)/python -m proofs.suites $(SUITES) $(ARGS)
 
-proof: tools  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
+nodes-proof: tools  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
 	@$(INSTALL) $(BIN)/python -m tests.machine
 	for store in postgres redis; do for how in "" --kill-database; do $(BIN)/python -m proofs.nodes --store $$store $$how --write docs/reference/nodes_proof.json || exit 1; done; done
 
