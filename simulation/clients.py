@@ -105,7 +105,7 @@ class Backend:
             "bot_id": promise.bot_id,
             "method": promise.method,
             "params": _params(promise),
-            "priority": promise.priority,
+            "priority": promise.priority or 0,
         }
         if promise.is_at_most_once:
             body["on_uncertain"] = "hold"
@@ -375,7 +375,7 @@ class Program:
         if chat is None or self._chance.random() > 0.3:
             return
         promise = self._world.promise(
-            bot_id=self.bot_id, chat=chat, priority=1, key=f"answer-{number}", name=f"L{self.bot_id}{number:012d}",
+            bot_id=self.bot_id, chat=chat, priority=None, key=f"answer-{number}", name=f"L{self.bot_id}{number:012d}",
             answers=_decode(body)["message"]["message_id"],
         )  # fmt: skip
         if promise is not None:

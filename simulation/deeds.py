@@ -42,7 +42,7 @@ async def letters(world: World, chance: random.Random) -> None:
     door = chance.choice(["rest", "rest", "gateway"])
     for _ in range(chance.choice([1, 2, 3, 6])):
         chat, thread = chance.choice(chosen)
-        priority = 1 if door == "gateway" else chance.choice([0, 0, 0, 1, 2, -1])
+        priority = None if door == "gateway" else chance.choice([0, 0, 0, 1, 2, -1])
         promise = world.promise(
             bot_id=bot_id,
             chat=chat,
@@ -133,7 +133,7 @@ async def files(world: World, chance: random.Random) -> None:
         promise = world.promise(
             bot_id=_bot(world, chance),
             chat=chance.randint(1, PEOPLE),
-            priority=1,
+            priority=None,
             method="sendDocument",
             key=f"file-{chance.getrandbits(48):x}",
         )

@@ -89,7 +89,7 @@ class Judge:
         self._check_hold(one, promise, params)
         self._check_stored_hold(one, promise, params)
         chat = params.get("chat_id")
-        one.is_bulk = promise.priority <= 0
+        one.is_bulk = promise.priority is not None and promise.priority <= 0
         if isinstance(chat, int):
             self._tries.setdefault((promise.bot_id, chat), []).append(one)
         return promise

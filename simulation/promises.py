@@ -22,7 +22,7 @@ class Promise(msgspec.Struct, kw_only=True):
     bot_id: int
     chat: int
     thread: int = 0
-    priority: int = 0
+    priority: int | None = 0  # None: the gateway judges it, and whatever it says they keep their order among each other
     method: str = "sendMessage"
     target: "Promise | None" = None  # the letter whose message it changes
     answers: int | None = None  # the message that a bot's program answers with it
@@ -47,7 +47,7 @@ class Promise(msgspec.Struct, kw_only=True):
     deliveries: list[int] = msgspec.field(default_factory=list)  # the steps at which it took effect
 
     @property
-    def lane(self) -> tuple[int, int, int, int]:
+    def lane(self) -> tuple[int, int, int, int | None]:
         return (self.bot_id, self.chat, self.thread, self.priority)
 
     @property
@@ -59,7 +59,7 @@ class Promise(msgspec.Struct, kw_only=True):
 class Promises:
     def __init__(self) -> None:
         self.by_name: dict[str, Promise] = {}
-        self.by_lane: dict[tuple[int, int, int, int], list[Promise]] = {}
+        self.by_lane: dict[tuple[int, int, int, int | None], list[Promise]] = {}
 
     def add(self, promise: Promise) -> None:
         self.by_name[promise.name] = promise
