@@ -37,6 +37,7 @@ UNUSUAL: dict[str, Any] = {
     "hook": 3,
     "trace": "x",
     "is_too_late": True,
+    "is_judged": True,
 }
 
 
