@@ -394,12 +394,18 @@ class PollerHand:
 
     # ---- what is in hand ----
 
-    def handed(self) -> list[int]:
-        """The numbers that pollers have confirmed and not been seen to deal with."""
-        return [number for run in self._runs for number in run.items]
+    def handed(self, now: float) -> list[int]:
+        """The numbers that pollers have confirmed and not been seen to deal with. Of one that is gone they wait again."""
+        return [number for run in self._runs if not self._is_silent(run, now) for number in run.items]
 
-    def is_handed(self, number: int) -> bool:
-        return any(number in run.items for run in self._runs)
+    def waits(self, now: float) -> bool:
+        """Whether something waits that a poller had in hand which is gone."""
+        return any(run.items and self._is_silent(run, now) for run in self._runs)
+
+    def _is_silent(self, run: PollerRun, now: float) -> bool:
+        if run.is_closed or run.parked:
+            return run.is_closed
+        return now >= max(run.seen_at, run.answered_at) + max(self.window_s, REPLACED_S)
 
     def is_idle(self) -> bool:
         return not (self._given or self._again or self.over or any(run.items for run in self._runs))
@@ -524,7 +530,7 @@ class PollerHand:
             return None
         if self._first is None or self._first in self._given:
             return 1
-        if now < self._first_until and self.is_handed(self._first):
+        if now < self._first_until and any(self._first in run.items for run in self._runs):
             return 0
         self._is_careful = False
         return None
@@ -568,18 +574,14 @@ class PollerHand:
             run.items[dead.number] = dead
             self._end(dead, is_stored=True)
             left.remove(dead)
-        self._hand_again(left)
+        self.hand_again(left)
         return Ended(again=tuple(sorted(one.number for one in left)), dead=dead, deaths=self._deaths)
 
     def _is_over(self, run: PollerRun, now: float, *, is_new: bool) -> bool:
-        if run.is_closed:
-            return True
-        if run.parked:
-            return False
-        if run.replaced_at is not None:
-            return now >= run.replaced_at + REPLACED_S
+        if run.replaced_at is not None and not run.parked:
+            return run.is_closed or now >= run.replaced_at + REPLACED_S
         # Between two polls: one that starts meanwhile is as a rule the same program once more.
-        return is_new or now >= max(run.seen_at, run.answered_at) + max(self.window_s, REPLACED_S)
+        return self._is_silent(run, now) or (is_new and not run.parked)
 
     def _killer(self, left: Sequence[PolledUpdate]) -> PolledUpdate | None:
         self._deaths += 1
@@ -590,7 +592,8 @@ class PollerHand:
         self._alone = {number: self._alone.get(number, 0) + 1}
         return left[0] if self._alone[number] >= DEATHS_MAX else None
 
-    def _hand_again(self, left: Sequence[PolledUpdate]) -> None:
+    def hand_again(self, left: Sequence[PolledUpdate]) -> None:
+        """These are for whoever asks next, before all that is newer."""
         for update in left:
             self._forget(update)
             self._again.add(update.number)

@@ -16,7 +16,7 @@ from peik.clock import Clock
 from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, WIRE_ID_MAX, Arrival, is_wanted, number_near, spans_of
 from peik.core.events import ArrivalSettled, Arrived, Event, Events, HandedAgain, OutageSettled, StoreFailed
 from peik.core.letter import State
-from peik.errors import Conflict, StoreUnavailable
+from peik.errors import Conflict, NotFound, StoreUnavailable
 from peik.inbox.delivery import AsTold
 from peik.inbox.handed import DEATHS_MAX, Ended, PollerHand, PollerRun
 from peik.inbox.outages import OutagePort
@@ -347,7 +347,11 @@ class Readers:
         reason = f"its poller died {DEATHS_MAX} times in a row with only this update in hand"
         entry = _entry(at_ms, "poller died", reason)
         burial = Burial(number=dead.number, tries=DEATHS_MAX, reason=reason, entry=entry)
-        progress = await self._store.settle_arrivals(consumer.id, dead=[burial], at_ms=at_ms)
+        try:
+            progress = await self._store.settle_arrivals(consumer.id, dead=[burial], at_ms=at_ms)
+        except StoreUnavailable:
+            hand.hand_again([dead])
+            raise
         hand.follow(progress)
         told = ArrivalSettled(
             bot_id=consumer.bot_id, consumer=consumer.name, arrival_id=dead.arrival_id, number=dead.number,
@@ -368,6 +372,12 @@ class Readers:
             hand = self._hands[key] = PollerHand(consumer.id, consumer.progress, window_s=window_s)
         hand.window_s = window_s
         return hand
+
+    async def let_go(self, bot_id: int, name: str) -> None:
+        """Nobody polls for it any more: what was not seen to be dealt with is for whoever reads now."""
+        with contextlib.suppress(StoreUnavailable):  # then that gets some twice
+            await self._settle_hands()
+        self._hands.pop((bot_id, name), None)
 
     def hand(self, bot_id: int, name: str) -> PollerHand | None:
         return self._hands.get((bot_id, name))
@@ -399,7 +409,11 @@ class Readers:
     async def _settle_hands(self) -> None:
         for hand in [one for one in self._hands.values() if one.over]:
             done, at_ms = list(hand.over), self._clock.wall_ms()
-            progress = await self._store.settle_arrivals(hand.consumer_id, over=spans_of(done), at_ms=at_ms)
+            try:
+                progress = await self._store.settle_arrivals(hand.consumer_id, over=spans_of(done), at_ms=at_ms)
+            except NotFound:  # it was removed, here or by another node, with all that it had
+                hand.over.clear()
+                continue
             del hand.over[: len(done)]
             hand.follow(progress)
 

@@ -151,7 +151,7 @@ class InboxService:
 
     def _is_in_hand(self, arrival: Arrival, consumer: str) -> bool:
         hand = self._readers.hand(arrival.bot_id, consumer)
-        is_handed = hand is not None and hand.is_handed(arrival.number)
+        is_handed = hand is not None and arrival.number in hand.handed(self._clock.mono())
         return is_handed or arrival.number in self._runners.in_hand(arrival.bot_id, consumer)
 
     async def count(self, wanted: ArrivalFilter) -> int:
@@ -289,6 +289,7 @@ class InboxService:
             await self._store.save_consumer(new)
         if url is not None:
             self._waiting.dismiss(old.id, _webhook_set())
+            await self._readers.let_go(bot_id, name)
         self._runners.look()
         return new
 
@@ -298,6 +299,7 @@ class InboxService:
             raise BadInput(code="default_consumer", detail="Every bot has its default consumer. It can be set anew.")
         consumer = await self.consumer(bot_id, name)
         await self._store.remove_consumer(consumer.id)
+        await self._readers.let_go(bot_id, name)
         self._readers.forget(consumer.id)
         self._waiting.dismiss(consumer.id, _removed(name))
         self._runners.look()
@@ -418,17 +420,18 @@ class InboxService:
         hand = self._readers.hand(tally.consumer.bot_id, tally.consumer.name)
         if hand is None or hand.consumer_id != tally.consumer.id:
             return tally
+        now = self._clock.mono()
         is_over = tally.consumer.progress.is_over
         over = sum(1 for number in hand.over if not is_over(number))
-        handed = sum(1 for number in hand.handed() if not is_over(number))
+        handed = sum(1 for number in hand.handed(now) if not is_over(number))
         if not over and not handed:
             return tally
-        waiting = await self._store.arrivals_after(tally.consumer.id, hand.cover.watermark, limit=1)
+        oldest_ms = tally.oldest_open_at_ms
+        if not hand.waits(now):
+            waiting = await self._store.arrivals_after(tally.consumer.id, hand.cover.watermark, limit=1)
+            oldest_ms = waiting[0].received_at_ms if waiting else None
         return msgspec.structs.replace(
-            tally,
-            open=max(0, tally.open - over),
-            handed=handed,
-            oldest_open_at_ms=waiting[0].received_at_ms if waiting else None,
+            tally, open=max(0, tally.open - over), handed=handed, oldest_open_at_ms=oldest_ms
         )
 
     async def recover(self, bot_id: int) -> Recovery:

@@ -12,10 +12,12 @@ import pytest
 from peik.core.arrival import Arrival, read_update, wire_id
 from peik.core.events import HandedAgain
 from peik.core.letter import State
-from peik.errors import Conflict
+from peik.errors import Conflict, StoreUnavailable
 from peik.inbox.readers import SETTLE_S
 from peik.inbox.service import InboxService
 from peik.inbox.store import ArrivalFilter
+from tests.inbox.bots import Bots, ok
+from tests.inbox.handing import all_over
 from tests.inbox.test_service import FIRST, arrive, come, ids, message
 from tests.outbox.story import BOT, Stage, play, play_closed
 
@@ -494,6 +496,26 @@ def test_an_update_that_was_alone_in_hand_at_three_deaths_in_a_row_is_given_up()
     play(story)
 
 
+def test_a_store_that_fails_when_an_update_is_given_up_loses_nothing() -> None:
+    async def story(stage: Stage) -> None:
+        await come(stage, 1)
+        for _ in range(3):
+            bot = await took(stage)
+            await bot.die()
+        refusing = stage.peik.store.inbox.settle_arrivals
+
+        async def full(*arguments: Any, **more: Any) -> Any:
+            raise StoreUnavailable(code="store_full", detail="The disk is full.")
+
+        stage.peik.store.inbox.settle_arrivals = full  # type: ignore[method-assign]
+        with pytest.raises(StoreUnavailable):
+            await Bot(stage).poll()
+        stage.peik.store.inbox.settle_arrivals = refusing  # type: ignore[method-assign]
+        assert await Bot(stage).poll() == [1001]
+
+    play(story)
+
+
 def test_one_that_was_survived_is_never_given_up() -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 1)
@@ -569,6 +591,51 @@ def test_what_is_in_hand_is_active_and_neither_old_nor_pending() -> None:
         }
         [tally] = await stage.peik.inbox.service.tallies(BOT)
         assert (tally.open, tally.handed) == (3, 1)
+
+    play(story)
+
+
+def test_what_a_poller_that_is_gone_had_in_hand_waits_and_grows_old() -> None:
+    async def story(stage: Stage) -> None:
+        await come(stage, 2)
+        bot = await took(stage)
+        [tally] = await stage.peik.inbox.service.tallies(BOT)
+        assert (tally.open, tally.handed, tally.oldest_open_at_ms) == (2, 2, None)
+        await bot.die()
+        [tally] = await stage.peik.inbox.service.tallies(BOT)
+        assert (tally.open, tally.handed) == (2, 0)
+        assert tally.oldest_open_at_ms is not None
+        assert set((await states(stage)).values()) == {State.WAITING}
+
+    play(story)
+
+
+def test_a_webhook_gets_what_a_poller_had_in_hand() -> None:
+    async def story(stage: Stage) -> None:
+        stage.pusher = bots = Bots(stage.clock, ok)
+        async with stage.open():
+            await come(stage, 2)
+            bot = await took(stage)
+            await bot.calls(chat_id=5, text="x", reply_to_message_id=1001)
+            await stage.peik.inbox.service.set_consumer(BOT, "default", url="http://127.0.0.1:9000/hook")
+            with pytest.raises(Conflict):
+                await bot.got()
+            await all_over(stage)
+            assert [push.update["update_id"] for push in bots.got] == [1002]
+
+    play_closed(story)
+
+
+def test_a_consumer_that_is_removed_takes_what_it_had_in_hand_with_it() -> None:
+    async def story(stage: Stage) -> None:
+        await come(stage, 2)
+        bot = await took(stage, "reports")
+        consumer = await stage.peik.inbox.service.consumer(BOT, "reports")
+        await stage.peik.store.inbox.remove_consumer(consumer.id)  # as another node does
+        await bot.calls(chat_id=5, text="x")
+        await bot.calls(chat_id=5, text="x")
+        await bot.die()
+        assert await Bot(stage, "reports").poll() == [1001, 1002], "made anew, it begins with the oldest"
 
     play(story)
 
