@@ -151,7 +151,7 @@ class PasswordBody(msgspec.Struct, forbid_unknown_fields=True):
     password: str
 
 
-class ImportBody(msgspec.Struct, forbid_unknown_fields=True):
+class SessionStringBody(msgspec.Struct, forbid_unknown_fields=True):
     """`POST /v1/sessions/import`. `check`: Telegram is asked about it first."""
 
     agent_id: str
@@ -179,7 +179,7 @@ class NewContactBody(msgspec.Struct, forbid_unknown_fields=True):
     last_name: str = ""
 
 
-class ContactsBody(msgspec.Struct, forbid_unknown_fields=True):
+class PhoneContactsBody(msgspec.Struct, forbid_unknown_fields=True):
     """`POST …/contacts`: 1 to 100 at once, 300 a day."""
 
     contacts: list[NewContactBody]
@@ -343,7 +343,7 @@ class SessionApi(NeedsAccounts):
         example={"agent_id": "support", "string": "peik1.…", "passphrase": "as it was exported with", "check": True},
         problems=(409, 413, 422, 503),
     )
-    async def import_session(self, caller: Caller, body: ImportBody) -> SessionAnswer:
+    async def import_session(self, caller: Caller, body: SessionStringBody) -> SessionAnswer:
         """Take in an account by its session string: of Telethon 1, or as another Peik exported it."""
         session = await self._service.import_string(
             body.string, agent_id=body.agent_id, passphrase=body.passphrase, check=body.check
@@ -502,7 +502,9 @@ class SessionApi(NeedsAccounts):
         answers={200: AddedContactsAnswer},
         problems=_STEP,
     )
-    async def add_contacts(self, caller: Caller, session_id: SessionInPath, body: ContactsBody) -> AddedContactsAnswer:
+    async def add_contacts(
+        self, caller: Caller, session_id: SessionInPath, body: PhoneContactsBody
+    ) -> AddedContactsAnswer:
         """Add people to the account's contacts by their phones, and learn who of them has an account."""
         wanted = [
             PhoneContact(phone=one.phone, first_name=one.first_name, last_name=one.last_name) for one in body.contacts

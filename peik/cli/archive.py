@@ -12,9 +12,9 @@ import msgspec
 from peik.accounts.answers import SessionAnswer, SessionChatAnswer
 from peik.accounts.api import (
     AddedContactsAnswer,
-    ContactsBody,
     CrawlEstimateAnswer,
     JoinBody,
+    PhoneContactsBody,
     SessionApi,
     SessionContactsAnswer,
 )
@@ -107,7 +107,7 @@ class ArchiveSessions(SessionApi):
     async def estimate_crawl(self, caller: Caller, session_id: str, chat_id: int) -> CrawlEstimateAnswer:
         raise _needs_node()
 
-    async def add_contacts(self, caller: Caller, session_id: str, body: ContactsBody) -> AddedContactsAnswer:
+    async def add_contacts(self, caller: Caller, session_id: str, body: PhoneContactsBody) -> AddedContactsAnswer:
         raise _needs_node()
 
 

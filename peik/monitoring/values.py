@@ -130,7 +130,7 @@ class OverviewView(msgspec.Struct, frozen=True, kw_only=True):
     nodes: tuple[NodeLine, ...]
     jobs: dict[str, JobTally]  # by kind
     sessions: dict[str, int] | None  # by state; None: there are no accounts here
-    session_health: dict[str, int] | None  # by grade
+    session_health: dict[str, int] | None = None  # by grade
     missing: tuple[str, ...]  # what the store did not tell just now, and is shown as it was before: letters, inbox, …
 
 

@@ -497,7 +497,7 @@ class SimClient:
         person = self._person("add_contacts")
         found = []
         for one in wanted:
-            other = self._telegram.by_phone(one.phone or "")
+            other = self._telegram.by_phone.get(one.phone or "")
             if other is not None:
                 person.contacts[other.user_id] = one.first_name
                 found.append(self._contact(other.user_id, one.first_name))
