@@ -273,6 +273,7 @@ class HandoverPoint:
         self, path: Path, offer: Offer, control: socket.socket, listeners: Sequence[socket.socket], *, lock: int | None
     ) -> None:
         self._path = path
+        self._place = _inode(path)
         self._offer = offer
         self._control = control
         self._handles = [*(one.fileno() for one in listeners), control.fileno(), *(() if lock is None else (lock,))]
@@ -371,8 +372,15 @@ class HandoverPoint:
     def close(self, *, is_handed_on: bool) -> None:
         """What was handed on lives on in the other process, under the same name."""
         self._control.close()
-        if not is_handed_on:
+        if not is_handed_on and _inode(self._path) == self._place:  # else one that was just starting waits there by now
             self._path.unlink(missing_ok=True)
+
+
+def _inode(path: Path) -> int | None:
+    try:
+        return path.stat().st_ino
+    except OSError:
+        return None
 
 
 def _waiting_at(path: Path) -> socket.socket | None:

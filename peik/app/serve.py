@@ -179,9 +179,16 @@ class _Place:
         """For a server, which closes them."""
         return [listener.dup() for listener in self.listeners]
 
-    def close(self) -> None:
+    def leave(self, *, is_followed: bool) -> float:
+        """How long to keep clients that ask nothing, so that an answer tells them of the end. `is_followed`: another process
+        serves here. For no time where new connections are refused from now on: that helps only a client that can come back."""
+        if is_followed:
+            return REPLACED_PATIENCE_S
+        if self.is_of_systemd:
+            return RESTART_PATIENCE_S
         for listener in self.listeners:
             listener.close()
+        return 0.0
 
 
 async def _serve(config: Config, before: Predecessor | None, lock: OwnerLock | None, begun: Callable[[], None]) -> int:
@@ -197,6 +204,8 @@ async def _serve(config: Config, before: Predecessor | None, lock: OwnerLock | N
     GuardedProtocol.connections_max = raise_file_limit()
     GuardedProtocol.address_connections_max = int(GuardedProtocol.connections_max * ADDRESS_SHARE)
     successor: Successor | None = None
+    point: HandoverPoint | None = None
+    following: asyncio.Task[None] | None = None
     async with running(config, events=events, must_own=False, address=_address(config, port)) as peik:
         key, key_path = await admin_key(config, peik.store)
         pulse = pulse_of(peik)
@@ -233,58 +242,56 @@ async def _serve(config: Config, before: Predecessor | None, lock: OwnerLock | N
         if serving.done():
             await serving  # it says why
         let_the_collector_rest()
-        status = f"{len(peik.outbox.service.bots())} bot(s) on port {port}."
-        supervisor.ready(
-            status, replaces=before is not None, beat_s=None if before is None else before.offer.beat_s
-        )  # the socket has listened all along
-        if before is not None:
-            await before.take_over()
-            events.tell(ServerTakenOver(process=before.offer.pid, version=before.offer.version))
-            following = asyncio.ensure_future(_follow(before, peik))
-        if lock is not None:
-            lock.name_holder()
-        point = HandoverPoint.open(
-            config,
-            place.listeners,
-            path=place.control_path,
-            before=before,
-            lock=None if lock is None else lock.handle,
-            is_of_systemd=place.is_of_systemd,
-            supervisor=supervisor,
-        )
-        sys.stderr.write(
-            greeting(
-                f"{scheme_of(config)}://[{host}]:{port}" if ":" in host else f"{scheme_of(config)}://{host}:{port}",
-                key_path=key_path,
-                bots=len(peik.outbox.service.bots()),
-                is_open=config.gateway_open,
-                peik=own_command(sys.argv[0], folder=Path.cwd(), on_path=shutil.which("peik")),
+        is_called_off = (
+            before is not None and stop.is_set()
+        )  # who ends it so early means this one alone: the other goes on
+        if not is_called_off:
+            supervisor.ready(
+                f"{len(peik.outbox.service.bots())} bot(s) on port {port}.",  # the socket has listened all along
+                replaces=before is not None,
+                beat_s=None if before is None else before.offer.beat_s,
             )
-        )
-        sys.stderr.flush()
-        begun()
-        async with supervisor.beating():
-            successor = await _until_the_end(serving, stop, point)
-        if successor is None:
-            supervisor.ending()
-        else:  # which has told who is to be looked after now
-            events.tell(ServerReplaced(version=successor.version))
+            is_handed = before is not None and await before.take_over()
+            if before is not None:
+                events.tell(ServerTakenOver(process=before.offer.pid, version=before.offer.version))
+                following = asyncio.ensure_future(_follow(before, peik))
+            if lock is not None:
+                lock.name_holder()
+            point = HandoverPoint.open(
+                config,
+                place.listeners,
+                path=place.control_path,
+                before=before if is_handed else None,  # one that died, or was ended, may have taken the name with it
+                lock=None if lock is None else lock.handle,
+                is_of_systemd=place.is_of_systemd,
+                supervisor=supervisor,
+            )
+            sys.stderr.write(
+                greeting(
+                    _url(config, host, port),
+                    key_path=key_path,
+                    bots=len(peik.outbox.service.bots()),
+                    is_open=config.gateway_open,
+                    peik=own_command(sys.argv[0], folder=Path.cwd(), on_path=shutil.which("peik")),
+                )
+            )
+            sys.stderr.flush()
+            begun()
+            async with supervisor.beating():
+                successor = await _until_the_end(serving, stop, point)
+            if successor is None:
+                supervisor.ending()
+            else:  # which has told who is to be looked after now
+                events.tell(ServerReplaced(version=successor.version))
         tidying.cancel()
         dashboard.end()
         peik.inbox.service.end()  # streams and long polls would keep their connections open for all of the grace
         if peik.accounts is not None:
             peik.accounts.end_streams()
-        # Who finds nobody here shall wait, and not be refused: only then it helps a client to be told of the end.
-        server.patience_s = 0.0
-        if successor is not None:
-            server.patience_s = REPLACED_PATIENCE_S
-        elif place.is_of_systemd:
-            server.patience_s = RESTART_PATIENCE_S
-        else:
-            place.close()
+        server.patience_s = place.leave(is_followed=successor is not None or is_called_off)
         server.should_exit = True
         await serving
-        if before is not None:
+        if following is not None:
             following.cancel()
     if point is not None:
         point.close(is_handed_on=successor is not None)
@@ -366,4 +373,8 @@ def _listen(config: Config) -> socket.socket:
 def _address(config: Config, port: int) -> str:
     """Where other nodes' people find this one."""
     host = socket.gethostname() if config.host in ("0.0.0.0", "::") else config.host  # noqa: S104
+    return _url(config, host, port)
+
+
+def _url(config: Config, host: str, port: int) -> str:
     return f"{scheme_of(config)}://[{host}]:{port}" if ":" in host else f"{scheme_of(config)}://{host}:{port}"

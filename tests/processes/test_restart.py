@@ -236,6 +236,48 @@ def test_when_the_old_one_dies_in_the_middle_the_next_one_takes_over(tmp_path: P
     asyncio.run(story())
 
 
+def test_a_next_one_that_is_ended_before_it_is_ready_leaves_the_one_that_runs(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with one_life(tmp_path) as (chain, _):
+            before = chain.program
+            chain._environment["PEIK_BOT_TOKENS"] = f"{TOKEN},7000009:AAmore"  # which it writes down before it is ready
+            with contextlib.closing(sqlite3.connect(tmp_path / "peik.db")) as file:
+                file.execute("BEGIN IMMEDIATE")
+                starting = asyncio.create_task(chain.start("--replace"))
+                listener = listener_of(chain.url)
+                async with asyncio.timeout(PATIENCE_S):
+                    while chain.program is before or not has_open(chain.program, listener):  # noqa: ASYNC110
+                        await asyncio.sleep(0.002)
+                chain.program.process.send_signal(signal.SIGTERM)
+                file.execute("ROLLBACK")
+            with pytest.raises(RuntimeError, match="It ended"):
+                await starting
+            assert before.process.returncode is None
+            await say(chain.url, "still here")
+            await chain.start("--replace")
+            assert await before.ended() == 0
+
+    asyncio.run(story())
+
+
+def test_one_that_is_ended_while_the_next_one_starts_can_be_replaced_again(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with one_life(tmp_path) as (chain, _):
+            ending = chain.program
+            starting = asyncio.create_task(chain.start("--replace"))
+            listener = listener_of(chain.url)
+            async with asyncio.timeout(PATIENCE_S):
+                while chain.program is ending or not has_open(chain.program, listener):  # noqa: ASYNC110
+                    await asyncio.sleep(0.002)
+            assert await ending.terminate() == 0
+            await starting
+            await say(chain.url, "by the next one")
+            await chain.next()
+            await say(chain.url, "and the one after")
+
+    asyncio.run(story())
+
+
 def test_a_next_version_changes_the_schema_beside_the_one_that_runs(tmp_path: Path) -> None:
     async def story() -> None:
         async with one_life(tmp_path) as (chain, sim):
