@@ -41,6 +41,7 @@ from peik.outbox.pages_lanes import BotPages, LanePages
 from peik.web.bodies import KIND_BYTES_MAX
 from peik.web.dashboard.board import (
     COOKIE,
+    ZONE,
     Board,
     Flash,
     Page,
@@ -52,6 +53,7 @@ from peik.web.dashboard.board import (
     own_path,
     secured,
     surely_own_form,
+    zone_of_visit,
 )
 from peik.web.dashboard.fields import CSRF, FROM, Typed, refilled, typed_in
 from peik.web.dashboard.render import PREFIX, Assets, Renderer, language_of, load
@@ -152,7 +154,15 @@ class Door:
 
     def _visitor_of(self, request: Request, found: SignedIn) -> Visitor:
         language, theme = _preferred(request)
-        return Visitor(name=found.name, role=found.role, key=found.key, csrf=found.csrf, language=language, theme=theme)
+        return Visitor(
+            name=found.name,
+            role=found.role,
+            key=found.key,
+            csrf=found.csrf,
+            language=language,
+            theme=theme,
+            zone=zone_of_visit(request),
+        )
 
     async def _ask(self, request: Request, visitor: Visitor, row: Page) -> Response:
         verb, _, endpoint, needed, action = row
@@ -381,10 +391,16 @@ def _preferred(request: Request) -> tuple[str, str]:
 
 def _keep_preferred(request: Request, response: Response) -> None:
     language, theme = _preferred(request)
-    for name, cookie, value in (("lang", "peik_lang", language), ("theme", "peik_theme", theme)):
+    zone = zone_of_visit(request)
+    for name, cookie, value in (("lang", "peik_lang", language), ("theme", "peik_theme", theme), ("tz", ZONE, zone)):
         if request.query_params.get(name) == value:
             response.set_cookie(
-                cookie, value, max_age=_PREFERRED_S, path="/admin", samesite="lax", secure=is_https(request)
+                cookie,
+                value.replace("/", "."),
+                max_age=_PREFERRED_S,
+                path="/admin",
+                samesite="lax",
+                secure=is_https(request),
             )
 
 

@@ -4,6 +4,7 @@ import asyncio
 import re
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -32,7 +33,7 @@ from peik.core.quiet import Quiet
 from peik.errors import BadInput, Conflict, NotFound, Problem, TooLarge
 from peik.web.dashboard.board import LIVE, Board, Page, Visitor
 from peik.web.dashboard.fields import PAGE, Fields, Typed, bot_seen, bots_seen, refilled
-from peik.web.dashboard.render import pretty, utc_text
+from peik.web.dashboard.render import moment_text, pretty, zone_named
 from peik.web.parse import CHAT_PATTERN
 
 # A broadcast as somebody fills it in on a page: the call, who gets it, and how it goes out.
@@ -267,7 +268,7 @@ class BroadcastPages:
             is_edited=is_edited,
         )
         if one is not None:
-            filled = refilled(bytes(response.body).decode(), Typed(action, tuple(_written_fields(one))))
+            filled = refilled(bytes(response.body).decode(), Typed(action, tuple(_written_fields(one, visitor))))
             response.body = filled.page.encode()
             response.headers["content-length"] = str(len(response.body))
         return response
@@ -430,7 +431,7 @@ class BroadcastPages:
         return self._board.back(request, visitor, f"/admin/broadcasts/{one.id}", said=said, id=one.id)
 
 
-def _written_fields(one: "Broadcast") -> Iterator[tuple[str, str]]:
+def _written_fields(one: "Broadcast", visitor: Visitor) -> Iterator[tuple[str, str]]:
     """A broadcast as the fields of its form."""
     params = msgspec.json.decode(one.params, type=dict[str, Any])
     yield "bot_id", str(one.bot_id)
@@ -450,7 +451,7 @@ def _written_fields(one: "Broadcast") -> Iterator[tuple[str, str]]:
         yield "campaign", one.wanted.campaign or ""
         for name, at_ms in (("seen_since", one.wanted.seen_since_ms), ("seen_before", one.wanted.seen_before_ms)):
             if at_ms is not None:
-                yield name, utc_text(at_ms).replace(" ", "T")[:16]
+                yield name, moment_text(at_ms, zone_named(visitor.zone) or UTC, visitor.language).replace(" ", "T")[:16]
     if one.canary is not None:
         yield "canary_percent", "" if one.canary.percent is None else f"{one.canary.percent:g}"
         yield "canary_count", "" if one.canary.count is None else str(one.canary.count)

@@ -17,7 +17,7 @@ from peik.inbox.store import STATES, ArrivalDelivery, ArrivalFilter, ArrivalView
 from peik.outbox.answers import answers_to, wanted_of
 from peik.outbox.store import LetterView
 from peik.web.dashboard.board import Board, Page, Visitor
-from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bots_seen, in_utc, query_of
+from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bots_seen, query_of, with_zones
 from peik.web.parse import parse_id, read_query
 
 FILTERS = ("bot_id", "consumer", "state", "type", "chat_id", "user_id", "since", "until", "text")
@@ -215,7 +215,7 @@ class ArrivalPages:
 
 def wanted_in(told: Mapping[str, str], visitor: Visitor) -> ArrivalFilter:
     """The filter that fields name, over the bots that the visitor may see. Raises BadInput, Forbidden."""
-    return visitor.caller.narrow(read_query(ArrivalQuery, in_utc(told)).wanted())
+    return visitor.caller.narrow(read_query(ArrivalQuery, with_zones(told, visitor.zone)).wanted())
 
 
 def _most(wanted: ArrivalFilter) -> int | None:

@@ -1,6 +1,7 @@
 """The first page: how Peik stands, at one look. What it shows is counted elsewhere; here it is drawn."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import UTC
 
 import msgspec
 from markupsafe import Markup
@@ -18,7 +19,7 @@ from peik.outbox.store import Cause
 from peik.settings.config import Config, GivenSetting, find, shown_address
 from peik.settings.table import SETTINGS, Setting
 from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
-from peik.web.dashboard.render import ChartBar, Dot, lines, stacked
+from peik.web.dashboard.render import ChartBar, Dot, lines, stacked, zone_named
 
 CAUSES_MAX = 5
 CAUSES_FRESH_S = 5.0  # so long they are kept: for them every dead letter of a day is looked at
@@ -88,11 +89,12 @@ class OverviewPages:
             [ChartBar(at_ms=point.at_ms, parts=(point.delivered, point.failed)) for point in points],
             title=self._board.say(visitor, "overview_throughput"),
             names=(self._board.say(visitor, "overview_delivered"), self._board.say(visitor, "overview_failed")),
+            zone=zone_named(visitor.zone) or UTC,
         )
 
     def _latency(self, visitor: Visitor, points: Sequence[Point]) -> Markup:
         dots = [Dot(at_ms=point.at_ms, values=_percentiles(point)) for point in points]
-        return lines(dots, title=self._board.say(visitor, "overview_latency"))
+        return lines(dots, title=self._board.say(visitor, "overview_latency"), zone=zone_named(visitor.zone) or UTC)
 
 
 def _percentiles(point: Point) -> tuple[float | None, ...]:

@@ -21,7 +21,7 @@ from peik.outbox.answers import arrival_behind
 from peik.outbox.api import LetterQuery
 from peik.outbox.store import NOW, Counted, LetterFilter, LetterView, Tally
 from peik.web.dashboard.board import Board, Page, Visitor
-from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bots_seen, in_utc, query_of
+from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bots_seen, query_of, with_zones
 from peik.web.parse import parse_id, read_query
 
 FILTERS = (
@@ -248,7 +248,7 @@ def _priority(text: str) -> int:
 
 def wanted_in(told: Mapping[str, str], visitor: Visitor) -> LetterFilter:
     """The filter that fields name, over the bots that the visitor may see. Raises BadInput, Forbidden."""
-    return visitor.caller.narrow(read_query(LetterQuery, in_utc(told)).wanted())
+    return visitor.caller.narrow(read_query(LetterQuery, with_zones(told, visitor.zone)).wanted())
 
 
 def _act(text: object) -> str:

@@ -16,7 +16,7 @@ from peik.admin.sign_ins import SignIns
 from peik.app.runtime import Runtime
 from peik.errors import NotFound, Problem
 from peik.web.access import Caller
-from peik.web.dashboard.render import Renderer
+from peik.web.dashboard.render import Renderer, zone_named
 
 # What every answer of the dashboard says to the browser about safety, what cookies the browser shows, and whether a
 # form came from a page of ours.
@@ -83,6 +83,7 @@ def surely_own_form(request: Request) -> bool:
 COOKIE = "peik_session"
 FLASH = "peik_said"
 FLASH_S = 60
+ZONE = "peik_zone"
 _FLASH_CHARS_MAX = 1500  # a cookie holds 4 KB, and Persian takes six characters for one in it
 _WORD_CHARS = (200, 60, 20, 5, 0)  # that is cut off words until they fit
 LIVE = "x-peik-live"  # a page asked for again by its own script
@@ -97,6 +98,7 @@ class Visitor(msgspec.Struct, frozen=True, kw_only=True):
     csrf: str
     language: str
     theme: str
+    zone: str = "UTC"
 
     @property
     def bot_ids(self) -> frozenset[int] | None:
@@ -205,6 +207,14 @@ def read_said(text: str, secret: str) -> Flash | None:
 
 def _seal(written: str, secret: str) -> str:
     return hashlib.blake2b(written.encode(), key=secret.encode(), digest_size=16).hexdigest()
+
+
+def zone_of_visit(request: Request) -> str:
+    """The zone in which somebody reads and writes times: as the menu says, or as the browser told. A cookie takes no slash."""
+    for name in (request.query_params.get("tz"), (cookie_of(request, ZONE) or "").replace(".", "/")):
+        if zone_named(name) is not None:
+            return str(name)
+    return "UTC"
 
 
 def is_https(request: Request) -> bool:

@@ -3,8 +3,8 @@ what is empty was not given."""
 
 import html.parser
 import io
-import re
 from collections.abc import Iterable, Mapping
+from datetime import UTC
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,32 +16,30 @@ from starlette.requests import Request
 from peik.errors import BadInput, NotFound, Problem
 from peik.outbox.service import OutboxService
 from peik.outbox.store import BotRecord
-from peik.web.dashboard.board import Visitor, must_see
+from peik.web.dashboard.board import Visitor, must_see, zone_of_visit
+from peik.web.dashboard.render import read_moment, zone_named
 from peik.web.openapi import WORD_CHARS_MAX
 from peik.web.parse import instant_ms, parse_id, whole_number
 
 CHARS_MAX = 200
-_WITHOUT_OFFSET = re.compile(
-    r"(?P<day>[0-9]{4}-[0-9]{2}-[0-9]{2})(T(?P<minute>[0-9]{2}:[0-9]{2})(:(?P<second>[0-9]{2}(\.[0-9]{1,6})?))?)?",
-    re.ASCII,
-)
 PAGE = 50  # rows of a list
 _DIGITS = str.maketrans("۰۱۲۳۴۵۶۷۸۹٠١٢٣٤٥٦٧٨٩", "01234567890123456789")
 
 
 class Fields:
-    def __init__(self, given: ImmutableMultiDict[str, Any]) -> None:
+    def __init__(self, given: ImmutableMultiDict[str, Any], zone: str) -> None:
         self._given = given
+        self._zone = zone
 
     @classmethod
     async def sent(cls, request: Request) -> "Fields":
         """Of a form. The dashboard has read it already, and bounded it."""
-        return cls(await request.form())
+        return cls(await request.form(), zone_of_visit(request))
 
     @classmethod
     def asked(cls, request: Request) -> "Fields":
         """Of an address."""
-        return cls(request.query_params)
+        return cls(request.query_params, zone_of_visit(request))
 
     def text(self, name: str, *, chars_max: int = CHARS_MAX) -> str | None:
         """Without the space around it. Raises BadInput if it is too long, or has what no database can be asked with."""
@@ -99,14 +97,17 @@ class Fields:
         return number
 
     def instant(self, name: str) -> str | None:
-        """A moment as REST takes it. What a browser's own field for times gives has no offset, and means UTC."""
+        """A moment as REST takes it. What is written without a zone is meant in that of the visitor."""
         text = self.text(name)
         if text is None:
             return None
-        moment = text
-        if (bare := _WITHOUT_OFFSET.fullmatch(text)) is not None:
-            moment = f"{bare['day']}T{bare['minute'] or '00:00'}:{bare['second'] or '00'}Z"
-        instant_ms(moment, name)  # says what is wrong with it
+        moment = zoned(text, self._zone)
+        try:
+            instant_ms(moment, name)
+        except BadInput:
+            raise BadInput(
+                code="bad_moment", detail=f"{name} is no time. Write it like 2026-11-15 08:30.", field=name
+            ) from None
         return moment
 
     def instant_ms(self, name: str) -> int | None:
@@ -131,10 +132,9 @@ def _checked(text: str, name: str, chars_max: int) -> str:
     return text
 
 
-# Filters of lists as visitors fill them in: an empty field says nothing, and a time without a zone is meant as UTC.
+# Filters of lists as visitors fill them in: an empty field says nothing, and a time without a zone is meant in the visitor's.
 
 
-_WITHOUT_ZONE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2}(\.[0-9]{1,6})?)?)?", re.ASCII)
 _MOMENTS = ("since", "until")
 
 
@@ -153,15 +153,16 @@ def asked(fields: Mapping[str, object], names: tuple[str, ...]) -> dict[str, str
     return told
 
 
-def in_utc(told: Mapping[str, str]) -> dict[str, str]:
+def with_zones(told: Mapping[str, str], zone: str) -> dict[str, str]:
     """The same with times that name their zone, as REST takes them."""
-    return {name: _zoned(text) if name in _MOMENTS else text for name, text in told.items()}
+    return {name: zoned(text, zone) if name in _MOMENTS else text for name, text in told.items()}
 
 
-def _zoned(text: str) -> str:
-    if _WITHOUT_ZONE.fullmatch(text) is None:
-        return text
-    return f"{text}+00:00" if "T" in text else f"{text}T00:00+00:00"
+def zoned(text: str, zone: str) -> str:
+    """A time as REST takes it, if it is one as people write it, by either calendar and in any digits."""
+    plain = text.translate(_DIGITS)
+    moment = read_moment(plain, zone_named(zone) or UTC)
+    return plain if moment is None else moment.isoformat()
 
 
 def query_of(told: Mapping[str, object], **more: object) -> str:

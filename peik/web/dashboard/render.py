@@ -2,9 +2,10 @@
 
 import hashlib
 import json
+import re
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime, tzinfo
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,8 +19,8 @@ from starlette.responses import Response
 
 from peik import __version__
 from peik.admin.model import Role
-from peik.clock import Clock
-from peik.errors import Problem
+from peik.clock import Clock, zone_of
+from peik.errors import BadInput, Problem
 from peik.settings.config import shown_address
 from peik.web.dashboard.bubble import bubble_of
 
@@ -76,14 +77,78 @@ def language_of(wanted: str | None, kept: str | None, accepted: str | None) -> s
     return max(ranked)[1] if ranked else "en"
 
 
-# Instants as people read them: in UTC as the server writes them, and how long ago.
+# Instants as people read them, and how long ago.
+
+JALALI = frozenset({"fa"})
+_MOMENT = re.compile(
+    r"([0-9]{4})[-/]([0-9]{1,2})[-/]([0-9]{1,2})"
+    r"(?:[T ,\u060c]+([0-9]{1,2}):([0-9]{2})(?::([0-9]{2})(?:\.[0-9]{1,6})?)?)?",
+    re.ASCII,
+)
+_JALALI_BEFORE = 1700  # no year of the other calendar that anybody means lies below
+_EPOCH = 356_032  # days between the beginnings of both counts: 1 Farvardin 1405 is 21 March 2026
+_DAYS_OF_33_YEARS = 33 * 365 + 8
+# What the menu offers; a browser tells its own.
+ZONES = (
+    "UTC", "Asia/Tehran", "Asia/Tashkent", "Asia/Samarkand", "Asia/Kabul", "Asia/Dushanbe", "Asia/Dubai", "Asia/Almaty",
+    "Europe/Moscow", "Europe/Istanbul", "Europe/Berlin", "Europe/London", "America/New_York", "America/Los_Angeles",
+)  # fmt: skip
+
+
+def jalali_of(moment: date) -> tuple[int, int, int]:
+    """Year, month and day by the Iranian calendar, whose leap years come eight in 33 years until the year 1500 at least."""
+    cycles, days = divmod(moment.toordinal() + _EPOCH, _DAYS_OF_33_YEARS)
+    fours, days = divmod(days, 4 * 365 + 1)
+    ones = max(0, (days - 1) // 365)
+    day = days - 365 * ones - (1 if ones else 0)
+    year = -1595 + 33 * cycles + 4 * fours + ones
+    return (year, 1 + day // 31, 1 + day % 31) if day < 186 else (year, 7 + (day - 186) // 30, 1 + (day - 186) % 30)
+
+
+def gregorian_of(year: int, month: int, day: int) -> date:
+    """The same back. Raises ValueError for a day that there is not."""
+    cycles, rest = divmod(year + 1595, 33)
+    passed = (month - 1) * 31 if month < 8 else 186 + (month - 7) * 30
+    days = cycles * _DAYS_OF_33_YEARS + rest * 365 + (rest + 3) // 4 + passed + day - 1
+    found = date.fromordinal(days - _EPOCH)
+    if jalali_of(found) != (year, month, day):
+        raise ValueError("there is no such day")
+    return found
+
+
+def read_moment(text: str, zone: tzinfo) -> datetime | None:
+    """A time as people write it, by either calendar. None: it is none, or names its zone itself."""
+    found = _MOMENT.fullmatch(text)
+    if found is None:
+        return None
+    year, month, day, hour, minute, second = (int(part or 0) for part in found.groups())
+    try:
+        that_day = gregorian_of(year, month, day) if year < _JALALI_BEFORE else date(year, month, day)
+        return datetime(that_day.year, that_day.month, that_day.day, hour, minute, second, tzinfo=zone)
+    except ValueError:
+        return None
+
+
+def zone_named(name: str | None) -> tzinfo | None:
+    """None: there is no such zone here."""
+    if name is None or not re.fullmatch(r"[A-Za-z0-9_+\-]{1,40}(/[A-Za-z0-9_+\-]{1,40}){0,2}", name):
+        return None
+    try:
+        return zone_of(name)
+    except BadInput:
+        return None
 
 
 _STEPS = ((86_400, "age_days"), (3_600, "age_hours"), (60, "age_minutes"), (1, "age_seconds"))
 
 
-def utc_text(ms: int) -> str:
-    return datetime.fromtimestamp(ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+def moment_text(ms: int, zone: tzinfo, language: str) -> str:
+    """In the zone of whoever looks; for Persians by their own calendar."""
+    moment = datetime.fromtimestamp(ms / 1000, zone)
+    if language not in JALALI:
+        return moment.strftime("%Y-%m-%d %H:%M:%S")
+    year, month, day = jalali_of(moment)
+    return f"{year}/{month:02}/{day:02} {moment:%H:%M:%S}"
 
 
 def iso(ms: int) -> str:
@@ -245,7 +310,7 @@ class Dot(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[float | None, ...]
 
 
-def stacked(bars: Sequence[ChartBar], *, title: str, names: Sequence[str]) -> Markup:
+def stacked(bars: Sequence[ChartBar], *, title: str, names: Sequence[str], zone: tzinfo = UTC) -> Markup:
     """Bars of several parts each. Colours are f1, f2 … of the style sheet; the figures stand in their titles."""
     top = nice_top(max((sum(bar.parts) for bar in bars), default=0))
     step = (WIDTH - _LEFT - _RIGHT) / max(len(bars), 1)
@@ -264,11 +329,11 @@ def stacked(bars: Sequence[ChartBar], *, title: str, names: Sequence[str]) -> Ma
                     f'<rect class="f{number}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"/>'
                 )
         if pieces:
-            drawn.append(f"<g><title>{_clock(bar.at_ms)} {escape(told)}</title>{''.join(pieces)}</g>")
-    return _framed("".join(drawn), title=title, top=top, unit=_count, times=[bar.at_ms for bar in bars])
+            drawn.append(f"<g><title>{_clock(bar.at_ms, zone)} {escape(told)}</title>{''.join(pieces)}</g>")
+    return _framed("".join(drawn), title=title, top=top, unit=_count, times=[bar.at_ms for bar in bars], zone=zone)
 
 
-def lines(dots: Sequence[Dot], *, title: str) -> Markup:
+def lines(dots: Sequence[Dot], *, title: str, zone: tzinfo = UTC) -> Markup:
     """Several lines of seconds over time, which break where nothing was measured. Classes are l1, l2 …"""
     top = nice_top(max((value for dot in dots for value in dot.values if value is not None), default=0))
     step = (WIDTH - _LEFT - _RIGHT) / max(len(dots) - 1, 1)
@@ -286,7 +351,9 @@ def lines(dots: Sequence[Dot], *, title: str) -> Markup:
             is_down = value is not None
         if path:
             drawn.append(f'<path class="l{number + 1}" d="{"".join(path)}"/>')
-    return _framed("".join(drawn), title=title, top=top, unit=seconds_text, times=[dot.at_ms for dot in dots])
+    return _framed(
+        "".join(drawn), title=title, top=top, unit=seconds_text, times=[dot.at_ms for dot in dots], zone=zone
+    )
 
 
 def nice_top(most: float) -> float:
@@ -306,7 +373,9 @@ def _zeros(value: float) -> int:
     return places
 
 
-def _framed(inner: str, *, title: str, top: float, unit: Callable[[float], str], times: Sequence[int]) -> Markup:
+def _framed(
+    inner: str, *, title: str, top: float, unit: Callable[[float], str], times: Sequence[int], zone: tzinfo
+) -> Markup:
     axis = []
     for tick in range(_TICKS + 1):
         y = HEIGHT - _BOTTOM - tick / _TICKS * (HEIGHT - _TOP - _BOTTOM)
@@ -317,15 +386,15 @@ def _framed(inner: str, *, title: str, top: float, unit: Callable[[float], str],
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")) if times else ():
         at_ms = times[round(share * (len(times) - 1))]
         x = _LEFT + share * (WIDTH - _LEFT - _RIGHT)
-        axis.append(f'<text x="{x:.1f}" y="{HEIGHT - 5}" text-anchor="{anchor}">{_clock(at_ms)}</text>')
+        axis.append(f'<text x="{x:.1f}" y="{HEIGHT - 5}" text-anchor="{anchor}">{_clock(at_ms, zone)}</text>')
     return Markup(  # noqa: S704  figures, and the words that were escaped
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" direction="ltr">'
         f"<title>{escape(title)}</title>{''.join(axis)}{inner}</svg>"
     )
 
 
-def _clock(at_ms: int) -> str:
-    return datetime.fromtimestamp(at_ms / 1000, UTC).strftime("%H:%M")
+def _clock(at_ms: int, zone: tzinfo) -> str:
+    return datetime.fromtimestamp(at_ms / 1000, zone).strftime("%H:%M")
 
 
 def _count(value: float) -> str:
@@ -376,7 +445,8 @@ class Renderer:
             static=assets.url,
             languages=LANGUAGES,
             version=__version__,
-            utc=utc_text,
+            iso=iso,
+            zones=ZONES,
             Role=Role,
             pretty=pretty,
             secs=seconds_text,
@@ -407,6 +477,8 @@ class Renderer:
         language = language if visitor is None else visitor.language
         now_ms = self._clock.wall_ms()
         path = request.url.path
+        zone_name = "UTC" if visitor is None else visitor.zone
+        zone = zone_named(zone_name) or UTC
 
         def say(key: str, **places: object) -> str:
             return self.words.say(language, key, **places)
@@ -434,6 +506,9 @@ class Renderer:
             "alerts_count": 0 if visitor is None else self._alerts(visitor),
             "age": lambda ms: age_text(ms, now_ms, say),
             "now_ms": now_ms,
+            "moment": lambda ms: moment_text(ms, zone, language),
+            "zone_name": zone_name,
+            "has_jalali": language in JALALI,
             "said": said,
             "problem": None,
             "is_refused": False,

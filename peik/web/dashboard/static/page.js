@@ -1,21 +1,11 @@
-// Small comforts of every page: instants in the reader's own zone, keys, one open menu at a time.
+// Small comforts of every page: the browser's own zone, keys, one open menu at a time.
 
-const zone = new Intl.DateTimeFormat(document.documentElement.lang === "fa" ? "fa-IR-u-nu-latn" : document.documentElement.lang, {
-  dateStyle: "medium",
-  timeStyle: "medium",
-});
 
-export function localise(root) {
-  for (const time of root.querySelectorAll("time[data-ms]")) {
-    time.title = time.textContent;
-    time.textContent = zone.format(new Date(time.dataset.ms ? Number(time.dataset.ms) : time.dateTime));
-    time.removeAttribute("data-ms");
-    time.dir = "auto";
-  }
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (zone && !/(^|; )peik_zone=/.test(document.cookie)) {
+  // A cookie takes no slash. Whoever has chosen a zone in the menu keeps it; whoever has not sees this one from the next page on.
+  document.cookie = `peik_zone=${zone.replaceAll("/", ".")}; path=/admin; max-age=31536000; samesite=lax`;
 }
-
-localise(document);
-document.addEventListener("peik:swapped", (event) => localise(event.detail));
 
 const places = { o: "/admin", l: "/admin/letters", d: "/admin/dead", a: "/admin/arrivals", b: "/admin/bots" };
 let isGoing = false;

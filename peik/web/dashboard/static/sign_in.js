@@ -7,3 +7,8 @@ if (key) {
   history.replaceState(null, "", location.pathname + location.search);
   document.querySelector("button.main").focus();
 }
+
+const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+if (zone && !/(^|; )peik_zone=/.test(document.cookie)) {
+  document.cookie = `peik_zone=${zone.replaceAll("/", ".")}; path=/admin; max-age=31536000; samesite=lax`;
+}
