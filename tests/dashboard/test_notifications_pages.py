@@ -35,7 +35,7 @@ async def linked(home: House, browser: Visit, user_id: str = "lena-7") -> None:
     assert code not in (await browser.get(USERS)).body
     assert "not linked" in (await browser.get(USERS)).text
     home.sim.telegram.write(BOT, LENA, f"/start {code}")
-    await once(browser, USERS, rf"{user_id} {BOT} {LENA}")
+    await once(browser, USERS, rf"{user_id} @\w+ {LENA}")
 
 
 def test_somebody_is_linked_by_a_code_and_gets_a_test(tmp_path: Path) -> None:
