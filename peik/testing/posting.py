@@ -19,7 +19,7 @@ from peik.testing.answer import (
     structure,
     text_of,
 )
-from peik.testing.entities import checked_link, formatted
+from peik.testing.entities import checked_link, formatted, may_have_links, trimmed
 from peik.testing.world import SimBot, SimCall, SimChat, SimUser, Topic, World
 
 TEXT_MAX = 4096
@@ -147,9 +147,16 @@ def charge_edit(world: World, call: SimCall, chat: SimChat) -> None:
         raise
 
 
+_MARKED = frozenset({"parse_mode", "entities", "link_preview_options", "disable_web_page_preview"})
+
+
 def message_text(world: World, params: Params) -> Json:
     """The `text` of a request as the chat will see it, with its entities and what is said of its link preview."""
-    text, entities = _formatted(world, params, "text", "entities")
+    given = params.get("text")
+    if type(given) is str and params.keys().isdisjoint(_MARKED) and not may_have_links(given):
+        text, entities = trimmed(given), None  # the common case, on which all benches stand
+    else:
+        text, entities = _formatted(world, params, "text", "entities")
     if not text:
         raise bad("message text is empty")
     if len(text) > TEXT_MAX:
@@ -157,7 +164,7 @@ def message_text(world: World, params: Params) -> Json:
     content: Json = {"text": text}
     if entities:
         content["entities"] = entities
-    if entities or "link_preview_options" in params or "disable_web_page_preview" in params:
+    if entities is not None:
         content.update(_preview(params, text, entities))
     return content
 
@@ -216,10 +223,10 @@ def _preview(params: Params, text: str, entities: list[Json]) -> Json:
     return found
 
 
-_ENVELOPE = (
+_ENVELOPE = frozenset({
     "message_thread_id", "reply_parameters", "reply_to_message_id", "reply_markup", "business_connection_id",
     "protect_content", "message_effect_id", "direct_messages_topic_id", "receiver_user_id", "ephemeral_message_parameters",
-)  # fmt: skip
+})  # fmt: skip
 
 
 def envelope(world: World, call: SimCall, chat: SimChat) -> Json | None:
