@@ -546,14 +546,14 @@ class Accounts:
     def __init__(self, clock: Clock, *, seed: int = 0) -> None:
         self._clock = clock
         self._chance = random.Random(seed)
-        self._people: dict[str, Person] = {}
+        self.by_phone: dict[str, Person] = {}
         self._chats: list[Chat] = []
         self._number = 0
         self._last_user_id = 1_000
         self._last_chat_id = 5_000
         self._floods: dict[str, list[float]] = defaultdict(list)
         self._lost_answers: dict[str, int] = defaultdict(int)
-        self.keys = Keys(clock, self._chance, self._people.get)
+        self.keys = Keys(clock, self._chance, self.by_phone.get)
         self.asked: Counter[tuple[int, str, int]] = Counter()  # by account, method and second of the clock
         self._invites: dict[str, tuple[Chat, bool]] = {}
         self.is_down = False  # no way there
@@ -574,7 +574,7 @@ class Accounts:
     ) -> Person:
         self._last_user_id += 1
         person = Person(self._last_user_id, phone, first_name or f"Person {self._last_user_id}", username, password)
-        self._people[phone] = person
+        self.by_phone[phone] = person
         return person
 
     def ban(self, person: Person) -> None:
@@ -638,9 +638,6 @@ class Accounts:
             if chat.box is not None:
                 person.joined[chat.chat_id] = chat.box.pts
         return chat
-
-    def by_phone(self, phone: str) -> Person | None:
-        return self._people.get(phone)
 
     def _add(self, chat: Chat) -> Chat:
         self._chats.append(chat)
@@ -740,10 +737,10 @@ class Accounts:
     # What clients ask.
 
     def named(self, username: str) -> Person | None:
-        return next((one for one in self._people.values() if one.username == username), None)
+        return next((one for one in self.by_phone.values() if one.username == username), None)
 
     def by_id(self, user_id: int) -> Person | None:
-        return next((one for one in self._people.values() if one.user_id == user_id), None)
+        return next((one for one in self.by_phone.values() if one.user_id == user_id), None)
 
     def check_flood(self, method: str) -> None:
         """Raises FLOOD once for every time that was ordered."""
