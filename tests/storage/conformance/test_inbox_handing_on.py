@@ -313,6 +313,25 @@ async def test_what_is_put_off_is_found_again_with_its_lane(place: Place) -> Non
         assert (await delivery(store.inbox, 3)).history == "[]"
 
 
+async def test_what_is_handed_again_at_once_waits_and_keeps_its_story_when_it_is_over(place: Place) -> None:
+    """As of a poller that died: nothing is put off, and an earlier one that is still in hand keeps the watermark."""
+    async with place.open() as store:
+        default = await begin(store.inbox, 4)
+        now = place.clock.now_ms
+        again = [Deferral(number=number, tries=1, due_at_ms=now, entry='{"n":1}') for number in (2, 3)]
+        await store.inbox.settle_arrivals(default.id, deferred=again, at_ms=now)
+        assert set((await states(store.inbox)).values()) == {"waiting"}
+        found = await store.inbox.arrivals_after(default.id, 0, limit=10)
+        assert [one.number for one in found] == [1, 2, 3, 4]
+        assert await settle(store.inbox, default, 3) == ConsumerProgress(watermark=0, spans=((3, 3),))
+    async with place.open() as store:
+        standing = await delivery(store.inbox, 3)
+        assert (standing.state, standing.history) == ("completed", '[{"n":1}]')
+        assert await settle(store.inbox, default, (1, 2)) == ConsumerProgress(watermark=3)
+        assert (await delivery(store.inbox, 2)).state == "completed"
+        assert [one.number for one in await store.inbox.deferrals(default.id)] == []
+
+
 async def test_put_off_until_a_time_that_has_come_means_waiting(place: Place) -> None:
     async with place.open() as store:
         default = await begin(store.inbox, 2)
