@@ -59,7 +59,7 @@ def test_a_key_that_cannot_be_made_is_refused_in_words(tmp_path: Path) -> None:
                 ({"name": "", "scope": "send"}, "name is empty"),
                 ({"name": "x", "scope": "everything"}, "Say what the key is for"),
                 ({"name": "x", "scope": "read", "expires_at": "2001-01-01T00:00"}, "in the past"),
-                ({"name": "x", "scope": "read", "expires_at": "soon"}, "expires_at must be"),
+                ({"name": "x", "scope": "read", "expires_at": "soon"}, "expires_at is no time"),
                 ({"name": "x", "scope": "read", "bot_id": "5"}, "not known here"),
                 ({"name": "x", "scope": "read", "rate": "often"}, "rate: "),
             ):
