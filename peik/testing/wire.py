@@ -274,10 +274,15 @@ def read(query: bytes, content_type: bytes, body: bytes) -> tuple[Params, dict[s
 
 
 def _json(body: bytes) -> Params:
+    """An object; nothing, or null, is one without fields, as several libraries send it for a method that takes none."""
+    if not body.strip():
+        return {}
     try:
         found = msgspec.json.decode(body)
     except msgspec.DecodeError:
         raise UnreadableRequest(400) from None
+    if found is None:
+        return {}
     if not isinstance(found, dict):
         raise UnreadableRequest(400)
     return found

@@ -2,11 +2,13 @@
 
 import random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from peik.testing import Answer, Options, Telegram
 from peik.testing.methods import METHODS
+from peik.testing.wire import read
 from tests.sim.conftest import TOKEN
 
 NAMES = [
@@ -45,3 +47,8 @@ def test_every_request_is_answered(method: str, params: dict, chat_id: object):
     answer = telegram.call(TOKEN, method, {**params, "chat_id": chat_id})
     if isinstance(answer, Answer):
         assert answer.json()["ok"] is (answer.status == 200)
+
+
+@pytest.mark.parametrize("body", [b"", b" ", b"null", b"{}"])
+def test_a_body_without_anything_in_it_is_no_error(body: bytes):
+    assert read(b"", b"application/json", body) == ({}, {})
