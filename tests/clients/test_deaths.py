@@ -57,7 +57,8 @@ class Crowd:
 
         def is_so() -> bool:
             ended = sum("handled" in fact for fact in facts)
-            return 0 < ended < sum("began" in fact for fact in facts)
+            began = sum("began" in fact for fact in facts)
+            return 0 < ended < began or ended >= SLOW_TEXTS  # all at the same time, before anybody could look
 
         await self._stage.bot.until(is_so, "the bot is in the middle of a handler")
 
