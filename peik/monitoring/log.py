@@ -61,6 +61,8 @@ def write_session(pen: LogWriter, event: events.Event) -> None:
                 pen.book.warning(
                     "~ session is down", session=session_id, bot=bot_id, why=why, retry_s=round(retry_s, 1)
                 )
+        case session_events.SessionCalm(session_id=session_id):
+            pen.book.debug("-> session is down no more", session=session_id)
         case session_events.SessionFlooded(bot_id=bot_id, session_id=session_id, wait_s=wait_s):
             if pen.is_news(session_events.SessionFlooded, session_id):
                 pen.book.warning(

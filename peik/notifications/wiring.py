@@ -29,6 +29,7 @@ from peik.telegram.routes import Routes
 ASK_S = 5.0  # for getMe: who wants a link waits for it
 NAMES_LOOK_S = 5.0  # so soon after a bot was added it has its name
 NAME_AGAIN_S = 600.0  # one that Telegram did not tell
+NAMES_FIRST_S = 60.0  # after a start: most bots ask getMe themselves by then, and a start has other things to do
 NAME_FRESH_S = 86_400.0
 KEYS_MS = (
     40 * 3600 * 1000
@@ -196,7 +197,10 @@ async def _ask_name(service: OutboxService, routes: Routes, bot: BotRecord) -> s
     outcome = judge(reply, method="getMe")
     if not isinstance(outcome, Delivered):
         return None
-    me = msgspec.json.decode(outcome.result, type=_Me)
+    try:
+        me = msgspec.json.decode(outcome.result, type=_Me)
+    except msgspec.DecodeError:  # whoever answers there is not quite Telegram
+        return None
     await service.note_me(bot.bot_id, outcome.result.decode(), me.username)
     return me.username
 
@@ -210,12 +214,14 @@ class BotNames:
         self._routes = routes
         self._clock = clock
         self._is_meant = is_meant
-        self._asked: dict[Token, float] = {}  # a new token may be of a bot with a new name
+        self._due: dict[Token, float] = {}  # a new token may be of a bot with a new name
 
     async def run(self) -> None:
         """Until cancelled."""
         task = asyncio.current_task()
         assert task is not None
+        began = self._clock.mono() + NAMES_FIRST_S
+        self._due = {bot.token: began for bot in self._service.bots()}
         while not task.cancelling():  # asked: a library can swallow a cancellation on Python 3.11
             await self.look()
             await asyncio.sleep(NAMES_LOOK_S)
@@ -223,14 +229,16 @@ class BotNames:
     async def look(self) -> None:
         """Ask for those whose time it is, one after the other."""
         bots = {bot.token: bot for bot in self._service.bots() if not bot.token.is_account and bot.paused is None}
-        self._asked = {token: at for token, at in self._asked.items() if token in bots}
+        self._due = {token: at for token, at in self._due.items() if token in bots}
         for token, bot in bots.items():
             now = self._clock.mono()
-            fresh_s = NAME_AGAIN_S if bot.me is None else NAME_FRESH_S
-            if self._is_meant() and now - self._asked.get(token, float("-inf")) >= fresh_s:
-                self._asked[token] = now
+            # One that was added with its name, as the gateway adds them, has just been asked for.
+            due = self._due.setdefault(token, now if bot.me is None else now + NAME_FRESH_S)
+            if self._is_meant() and now >= due:
+                is_known = False
                 with contextlib.suppress(StoreUnavailable):
-                    await _ask_name(self._service, self._routes, bot)
+                    is_known = await _ask_name(self._service, self._routes, bot) is not None
+                self._due[token] = now + (NAME_FRESH_S if is_known else NAME_AGAIN_S)
 
 
 class _Me(msgspec.Struct):

@@ -77,7 +77,7 @@ def look(shell: Shell, folder: Path) -> None:
     assert shell.asked("arrivals", "list", "--state", "waiting")["arrivals"][-1]["number"] == first + 1
     (inbox,) = shell.asked("inbox")["bots"]
     assert (inbox["source"], inbox["last_number"]) == ("off", first + 5)
-    assert re.search(rf"^{BOT} +off .* {first + 4} +0 +\d+ +0$", shell.peik("inbox").out, re.MULTILINE)
+    assert re.search(rf"^{BOT} +off .* {first + 4} +0 +\d+ +0 +0$", shell.peik("inbox").out, re.MULTILINE)
     assert shell.asked("stats")["inbox"]["failed"] == 0
 
     replay = ("arrivals", "replay", "--first", str(first), "--last", str(first + 2))

@@ -39,8 +39,8 @@ def test_ctrl_c_after_the_commit_was_asked_for_leaves_the_letter_its_file(client
             await accepting
         await writer.drained()
 
-    client._run(interrupted())
-    (blob,) = client._run(client._store.blobs())
+    client._runner.run(interrupted())
+    (blob,) = client._runner.run(client._store.blobs())
     assert client._spool.path_of(blob).read_text() == "all is well"
     client.close()
 
@@ -51,6 +51,6 @@ def test_a_letter_that_is_refused_leaves_no_file_behind(client: StoreClient, tmp
     with pytest.raises(BadInput):
         client.accept({**LETTER, "params": {}}, attached, lambda count: None)
     with pytest.raises(StoreUnavailable):
-        client._run(client._accept(LETTER, [*attached, ("thumbnail", tmp_path / "no.png")], lambda count: None))
+        client._runner.run(client._accept(LETTER, [*attached, ("thumbnail", tmp_path / "no.png")], lambda count: None))
     assert list(spool.iterdir()) == []
     client.close()

@@ -92,8 +92,8 @@ def test_a_bot_is_asked_for_its_name_once_a_day_and_only_by_one_node(tmp_path: P
         home.sim.telegram.bot(BOT).user.username = "renamed_bot"
         await names.look()
         assert peik.outbox.service.bot(BOT).me == first
-        for token in names._asked:
-            names._asked[token] -= NAME_FRESH_S
+        for token in names._due:
+            names._due[token] -= NAME_FRESH_S
         await names.look()
         assert peik.outbox.service.bot(BOT).username == "renamed_bot"
 

@@ -138,6 +138,18 @@ _LASTING: list[tuple[events.Event, events.Event, float, str]] = [
         "consumer shop has not been reached for 5 minutes: it answered 500",
     ),
     (
+        session_events.SessionDown(bot_id=5, session_id="s1", why="No way there.", retry_s=5.0),
+        session_events.SessionCalm(session_id="s1"),
+        600.0,
+        "s1 has not been connected for ten minutes: No way there.",
+    ),
+    (
+        session_events.ChatBehind(session_id="s1", chat_id=-1005, why="Telegram failed: 500.", retry_s=60.0),
+        session_events.ChatReadAgain(session_id="s1", chat_id=-1005),
+        3600.0,
+        "s1 cannot read the history of chat -1005: Telegram failed: 500.",
+    ),
+    (
         job_events.DiskShort(why="1 MB is left."),
         job_events.DiskBack(),
         60.0,

@@ -24,7 +24,7 @@ async def test_a_revised_letter_keeps_its_place_and_is_not_marked_as_it_was(plac
         assert await order(store) == [first, second]
         assert await mark(store, as_read) == [], "the old text would go out after the edit was answered"
         anew = await find(store, first)
-        assert (anew.params, anew.refusals) == (CHANGED, 0)
+        assert (anew.params, anew.tries_made) == (CHANGED, 0)
         await attempt(store, anew, SENT)
         view = await store.letter(first)
         assert view is not None

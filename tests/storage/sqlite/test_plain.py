@@ -23,6 +23,7 @@ UNUSUAL: dict[str, Any] = {
     "backoff": Backoff.FIXED,
     "timeout_ms": 900,
     "on_uncertain": OnUncertain.HOLD,
+    "counts_uncertain": True,
     "send_at_ms": NOW + 1,
     "expires_at_ms": NOW + 2,
     "awaits": 4,
