@@ -445,7 +445,8 @@ def test_rest_and_the_library_name_the_same_letter_and_a_batch_waits_as_a_whole(
         stage.telegram.dark(False)
         for one in batch:
             assert (await stage.ended(one)).state == "completed"
-        assert shown(stage, 5)[0][1:] == [{"text": "three"}, {}, {"pinned": 1}]  # the chat says that something is pinned
+        # The chat says that something is pinned.
+        assert shown(stage, 5)[0][1:] == [{"text": "three"}, {}, {"pinned": 1}]
         await stage.ended(scheduled)
         assert len(shown(stage, 5)[0]) == 3
 
