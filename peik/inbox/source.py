@@ -35,7 +35,12 @@ class WebhookInfo(msgspec.Struct, frozen=True):
         except ValueError:
             return "?"
 
+    def leads_to(self, bot_id: int) -> bool:
+        """Whether it looks like one that a Peik has set, wherever that one can be reached."""
+        return self.url.endswith(PUSH_PATH.format(bot_id))
 
+
+PUSH_PATH = "/webhook/{}"
 _decode_info = msgspec.json.Decoder(WebhookInfo).decode
 
 
@@ -48,7 +53,7 @@ def read_info(result: bytes) -> WebhookInfo | None:
 
 def webhook_url(public_url: str | None, bot_id: int) -> str | None:
     """Where Telegram is to push a bot's updates. None: nobody said where we can be reached."""
-    return None if public_url is None else f"{public_url}/webhook/{bot_id}"
+    return None if public_url is None else public_url + PUSH_PATH.format(bot_id)
 
 
 async def ask(

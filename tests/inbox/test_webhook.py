@@ -202,6 +202,24 @@ def test_without_a_public_url_a_webhook_is_refused_with_what_to_set(tmp_path: Pa
     play_closed(refused, inbound="webhook")
 
 
+def test_a_worker_without_an_address_is_content_while_another_process_is_pushed_to() -> None:
+    async def story(stage: Stage) -> None:
+        async with stage.open():
+            await asyncio.sleep(SOON_S)
+        stage._settings.update(inbound="off", public_url="")  # a worker on the same store
+        async with stage.open():
+            await asyncio.sleep(3 * 60.0)
+            assert stage.peik.inbox.receiver.status(BOT).is_well
+            assert not stage.events_of(events.SourceFailed)
+            assert url(stage) == OURS
+            await OtherProgram(stage).call("deleteWebhook")
+            await asyncio.sleep(2 * 60.0)
+            (told,) = stage.events_of(events.SourceFailed)
+            assert "PEIK_PUBLIC_URL" in told.why
+
+    play_closed(story, inbound="webhook", public_url=PUBLIC)
+
+
 def test_a_disk_that_fails_while_the_webhook_is_set_is_no_surprise() -> None:
     async def story(stage: Stage) -> None:
         def refuse(cursor: apsw.Cursor, sql: str, bindings: Any) -> bool:
