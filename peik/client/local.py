@@ -172,6 +172,11 @@ class LocalTransport:
         self._apis: dict[str, object] | None = None
         self._kinds = GivenKinds()
 
+    @property
+    def settings(self) -> Mapping[str, str | None]:
+        """As they were given, before the environment was asked for the rest."""
+        return self._settings
+
     async def open(self) -> None:
         """Raises StartError with what to do."""
         self._apis = None

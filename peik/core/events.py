@@ -358,6 +358,7 @@ class OutageSettled(Event, frozen=True, kw_only=True):
     away_s: float
     missed: int
     handed: int
+    told: int = 0  # of those that were not handed on: their senders hear of it
     notices: int
 
 

@@ -257,6 +257,7 @@ class MissedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     notices: list[MissedNotice]
     missed: int
     handed: int
+    told: int  # of those that are not handed on
 
 
 class _Told:
@@ -364,4 +365,10 @@ class MissedLedger:
             if chat not in self._gone:
                 notices.append(MissedNotice(first=told.first, more=told.count - 1))
                 over += told.numbers if is_instead else []
-        return MissedVerdict(over=spans_of(over), notices=notices, missed=self._missed, handed=self._missed - len(over))
+        return MissedVerdict(
+            over=spans_of(over),
+            notices=notices,
+            missed=self._missed,
+            handed=self._missed - len(over),
+            told=len(over) - len(self._left),
+        )

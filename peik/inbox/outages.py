@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 import msgspec
 
 from peik.clock import Clock
-from peik.core.arrival import DEFAULT_CONSUMER, Span, is_wanted
+from peik.core.arrival import DEFAULT_CONSUMER, Arrival, Span, is_wanted
 from peik.core.events import Events, OutageSettled, StoreFailed, Surprise
 from peik.core.missed import Absence, MissedLedger, MissedMessage, MissedNotice, Policy
 from peik.core.notice import Texts, alert_text, notice_text
@@ -78,6 +78,11 @@ PRESS_S_MAX = 150.0  # an older press cannot be answered, and need not be tried
 
 Accept = Callable[[int, Sequence[OutgoingPush]], Awaitable[None]]
 Answer = Callable[[int, str, bytes], Awaitable[bool]]
+Knows = Callable[[Arrival], bool]
+
+
+def knows_none(_: Arrival) -> bool:
+    return False
 
 
 class SettledOutage(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,12 +90,14 @@ class SettledOutage(msgspec.Struct, frozen=True, kw_only=True):
 
     missed: int = 0
     handed: int = 0
+    told: int = 0
     notices: int = 0
 
     def and_also(self, other: "SettledOutage") -> "SettledOutage":
         return SettledOutage(
             missed=self.missed + other.missed,
             handed=self.handed + other.handed,
+            told=self.told + other.told,
             notices=self.notices + other.notices,
         )
 
@@ -116,9 +123,16 @@ class OutageSettlement:
         self._chats_max = chats_max
 
     async def settle(
-        self, bot: BotRecord, outage_id: int, policy: Policy, absence: Absence, earlier: Sequence[Absence]
+        self,
+        bot: BotRecord,
+        outage_id: int,
+        policy: Policy,
+        absence: Absence,
+        earlier: Sequence[Absence],
+        knows: Knows = knows_none,
     ) -> SettledOutage:
-        """Deal with everything that is here now. Raises StoreUnavailable; then it is to be called again."""
+        """Deal with everything that is here now, but for what `knows` knows. Raises StoreUnavailable; then it is to be
+        called again."""
         state = await self._store.inbox(bot.bot_id)
         last = 0 if state is None else state.last_number
         consumer = await self._store.ensure_consumer(bot.bot_id, DEFAULT_CONSUMER, at_ms=self._clock.wall_ms())
@@ -126,13 +140,13 @@ class OutageSettlement:
         whole = SettledOutage()
         while after < last:
             ledger = MissedLedger(policy, absence, bot_id=bot.bot_id, username=bot.username, earlier=earlier)
-            after = await self._read(consumer, ledger, after=after, last=last)
+            after = await self._read(consumer, ledger, knows, after=after, last=last)
             away_s = (absence.ended_at_ms - absence.began_at_ms) / 1000
             done = await self._deal(bot.bot_id, consumer, ledger, f"missed:{outage_id}", policy, away_s)
             whole = whole.and_also(done)
         return whole
 
-    async def _read(self, consumer: Consumer, ledger: MissedLedger, *, after: int, last: int) -> int:
+    async def _read(self, consumer: Consumer, ledger: MissedLedger, knows: Knows, *, after: int, last: int) -> int:
         """Fill the ledger with open arrivals; the number up to which it got."""
         seen = 0
         while after < last and seen < RANGE_MAX and ledger.chats < self._chats_max:
@@ -140,7 +154,8 @@ class OutageSettlement:
             for arrival in page:
                 if arrival.number > last:
                     return last
-                if is_wanted(arrival.type, consumer.allowed) and not consumer.progress.is_over(arrival.number):
+                is_open = is_wanted(arrival.type, consumer.allowed) and not consumer.progress.is_over(arrival.number)
+                if is_open and not knows(arrival):
                     ledger.add(arrival)
             if not page:
                 return last
@@ -163,7 +178,7 @@ class OutageSettlement:
         for start in range(0, len(letters), BATCH):
             told += await self._accept_all(bot_id, letters[start : start + BATCH])
         await self._over(consumer, verdict.over)
-        return SettledOutage(missed=verdict.missed, handed=verdict.handed, notices=told)
+        return SettledOutage(missed=verdict.missed, handed=verdict.handed, told=verdict.told, notices=told)
 
     async def _over(self, consumer: Consumer, spans: Sequence[Span]) -> None:
         for start in range(0, len(spans), SPANS_MAX):
@@ -244,6 +259,7 @@ ASKED_AT_ONCE = 64  # of a store that may be a pool of connections
 RETRY_S = 2.0
 OTHERS_S = 60.0  # for another process to settle what it began; it may be dead
 OTHERS_LOOK_S = 0.5
+_AS_SET: tuple[bool, Policy | None, Knows] = (False, None, knows_none)
 
 T = TypeVar("T")
 
@@ -290,10 +306,16 @@ class Outages:
         self._aways: dict[int, _Away] = {}
         self._elsewhere: set[int] = set()  # bots whose outage another process settles just now
         self._unheard: set[int] = set()  # bots whose source has not caught up since the start: it was away with us
+        self._closely: dict[int, tuple[bool, Policy | None, Knows]] = {}
         self._group: asyncio.TaskGroup | None = None
         self._served: Callable[[], Sequence[BotRecord]] = list
         self._tasks: set[asyncio.Task[None]] = set()
         self._rings: list[Callable[[int], None]] = []
+
+    def look_closely(self, bot_id: int, *, counts_all: bool, policy: Policy | None, knows: Knows) -> None:
+        """A program asks by itself for what this bot has missed. From now on any absence counts if `counts_all`, however short;
+        `policy` holds where the bot has none of its own; and what `knows` knows was never missed."""
+        self._closely[bot_id] = (counts_all, policy, knows)
 
     def open(self, group: asyncio.TaskGroup, served: Callable[[], Sequence[BotRecord]]) -> None:
         """From now on whoever reads here is looked after; and the sources of the bots that are served here, of which those
@@ -518,23 +540,25 @@ class Outages:
     async def _settle(self, away: _Away) -> SettledOutage:
         bot = self._bot(away.bot_id)
         now = self._clock.wall_ms()
-        if bot is None or now - away.began_at_ms <= self._missed_after_ms:
+        counts_all, _, knows = self._closely.get(away.bot_id, _AS_SET)
+        after_ms = 0 if counts_all else self._missed_after_ms
+        if bot is None or now - away.began_at_ms <= after_ms:
             return SettledOutage()
-        absence = self._absence(away.began_at_ms, now, away.recovered_from_ms)
+        absence = self._absence(away.began_at_ms, now, away.recovered_from_ms, after_ms)
         before = await self._store.outages(away.bot_id, is_open=False)
         earlier = [
-            self._absence(outage.began_at_ms, outage.settled_at_ms, outage.ended_at_ms)
+            self._absence(outage.began_at_ms, outage.settled_at_ms, outage.ended_at_ms, after_ms)
             for outage in before
             if outage.settled_at_ms is not None and outage.settled_at_ms > away.began_at_ms
         ]
-        return await self._settling.settle(bot, away.ids[0], self._policy_of(bot), absence, earlier)
+        return await self._settling.settle(bot, away.ids[0], self._policy_of(bot), absence, earlier, knows)
 
-    def _absence(self, began_at_ms: int, ended_at_ms: int, recovered_from_ms: int | None) -> Absence:
+    def _absence(self, began_at_ms: int, ended_at_ms: int, recovered_from_ms: int | None, after_ms: int) -> Absence:
         return Absence(
             began_at_ms=began_at_ms,
             ended_at_ms=ended_at_ms,
             recovered_from_ms=recovered_from_ms,
-            missed_after_ms=self._missed_after_ms,
+            missed_after_ms=after_ms,
         )
 
     def _release(self, away: _Away, settled: SettledOutage) -> None:
@@ -545,6 +569,7 @@ class Outages:
                 away_s=(self._clock.wall_ms() - away.began_at_ms) / 1000,
                 missed=settled.missed,
                 handed=settled.handed,
+                told=settled.told,
                 notices=settled.notices,
             )
         )
@@ -555,7 +580,9 @@ class Outages:
             ring(bot_id)
 
     def _policy_of(self, bot: BotRecord | None) -> Policy:
-        return Policy((None if bot is None else bot.missed) or self._policy)
+        if bot is None:
+            return Policy(self._policy)
+        return Policy(bot.missed or self._closely.get(bot.bot_id, _AS_SET)[1] or self._policy)
 
     async def _persistently(self, act: Callable[[], Awaitable[T]]) -> T:
         """Again and again while the store does not answer: what waited goes on waiting."""

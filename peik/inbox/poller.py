@@ -179,6 +179,7 @@ class Poller:
         self._has_ended = False
         self._is_once = False
         self._served_until_ms = 0
+        self._missed_after_s = terms.missed_after_s
 
         self._noted_at = float("-inf")
         self._store_failures = 0
@@ -227,12 +228,14 @@ class Poller:
                     ended.set_exception(_stopped())
             self._waiters.clear()
 
-    async def once(self, *, served_until_ms: int | None = None) -> Recovery:
+    async def once(self, *, served_until_ms: int | None = None, counts_all: bool = False) -> Recovery:
         """One pass and no more. Raises Unavailable or Conflict if it cannot be made now.
 
-        `served_until_ms`: until then the bot had its updates in another way, and was not away.
+        `served_until_ms`: until then the bot had its updates in another way, and was not away. `counts_all`: since then it was,
+        however short that is.
         """
         self._is_once = True
+        self._missed_after_s = 0.0 if counts_all else self._missed_after_s
         self._served_until_ms = served_until_ms or 0
         await self._open()
         passing = self._pass
@@ -275,7 +278,7 @@ class Poller:
             return
         now_ms = self._clock.wall_ms()
         since_ms = max(now_ms - away_ms, self._served_until_ms)
-        if now_ms - since_ms >= self._terms.missed_after_s * 1000:
+        if now_ms - since_ms >= self._missed_after_s * 1000:
             self._outages.expect(self._bot_id, SOURCE, since_ms)
             await self._kept()
 
@@ -339,7 +342,7 @@ class Poller:
                 Surprise(bot_id=self._bot_id, where="polling", error=f"{unreadable} things in an answer are no updates")
             )
         away_ms = self._contact.away_ms()
-        if not self._contact.is_well and self._pass is None and _is_long(away_ms, self._terms.missed_after_s):
+        if not self._contact.is_well and self._pass is None and _is_long(away_ms, self._missed_after_s):
             await self._begin_pass(away_ms)
         self._conflicts.over()
         if updates and not await self._take_in(updates, asked_at=asked_at):

@@ -149,11 +149,14 @@ class Receiver:
         source = self._sources.get(bot_id)
         return SourceStatus(source="off", is_well=True) if source is None else source.status()
 
-    async def recover(self, bot: BotRecord, *, served_until_ms: int | None = None) -> Recovery:
+    async def recover(
+        self, bot: BotRecord, *, served_until_ms: int | None = None, counts_all: bool = False
+    ) -> Recovery:
         """One pass over everything that Telegram has kept for a bot. Raises Conflict or Unavailable if there can be none.
 
         The running poller makes it, if there is one. A bot whose updates are off is visited: nothing of whoever serves
         it is changed, but what is fetched is confirmed. `served_until_ms`: until then that was done by somebody else.
+        `counts_all`: since then it was away, however short that is.
         """
         source = self._sources.get(bot.bot_id)
         if isinstance(source, Poller):
@@ -162,4 +165,4 @@ class Receiver:
             detail = "Telegram pushes the updates of this bot; there is nothing to fetch. Switch it to polling first."
             raise Conflict(code="pushed", detail=detail)
         async with self._visits:
-            return await self._make_poller(bot, True).once(served_until_ms=served_until_ms)  # noqa: FBT003
+            return await self._make_poller(bot, True).once(served_until_ms=served_until_ms, counts_all=counts_all)  # noqa: FBT003

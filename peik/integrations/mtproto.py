@@ -4,9 +4,11 @@ It knows no client library. An adapter brings `MtprotoHandlers`, which run a cli
 """
 
 import asyncio
+import itertools
 from collections import Counter as Tally
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Protocol
 
 import msgspec
@@ -15,16 +17,21 @@ from peik.app.runtime import Runtime
 from peik.client.local import LocalTransport
 from peik.client.peik import Peik
 from peik.core.arrival import DEFAULT_CONSUMER, UPDATE_TYPES, Arrival
+from peik.core.documents import Filing
 from peik.core.events import ArrivalDeferred, ArrivalSettled, ConsumerWaits, Event, OutageSettled
 from peik.core.letter import State
+from peik.core.missed import Policy
 from peik.core.token import Token
-from peik.errors import BadInput, Conflict, Problem, Unavailable
+from peik.core.units import rfc3339
+from peik.errors import BadInput, Conflict, NotFound, Problem, Unavailable
+from peik.importing.service import import_service_of
 from peik.inbox.answers import NotedAnswer
 from peik.inbox.api import ArrivalApi, SeenBody, SeenMessage
 from peik.inbox.consumers import Handling
 from peik.inbox.store import ArrivalFilter
 from peik.integrations.tl import TRANSLATED, Json
 from peik.monitoring.log_file import plain_log
+from peik.settings.config import DEFAULT, find
 from peik.wakeup import Wakeup
 
 # What an MTProto client has handled: kept in memory so that nothing is handled twice in one life, and written to Peik
@@ -38,7 +45,10 @@ REMEMBERED = 10_000  # handled messages that this process still knows
 RETRY_S = 1.0
 FLUSH_S = 5.0
 
-Message = tuple[int, int]  # chat id as in the Bot API, message id
+Message = tuple[int, int]  # chat id as in the Bot API, message id; 0 and its query id for a press
+_PRESS = 0
+PRESS_S = 600.0  # a press is kept by the Bot API for 150 s; the rest is for clocks that differ
+PRESSES_MAX = 2_000
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,11 +157,24 @@ class HandledWatch:
             del self._at_work[item]
         if not is_handled:
             return
-        self._done[item] = hold.is_recovered
+        self._remember(item, is_recovered=hold.is_recovered)
+        if not hold.is_recovered:
+            self._notes.add((_PRESS, item.query_id) if item.query_id else (item.chat, item.message_id))
+
+    def knows(self, item: Item) -> bool:
+        """Whether the client is at work on it, or done."""
+        return item in self._done or item in self._at_work
+
+    def remember(self, items: Sequence[Item]) -> None:
+        """What the client handled in an earlier life."""
+        for item in items:
+            if item not in self._done:
+                self._remember(item, is_recovered=False)
+
+    def _remember(self, item: Item, *, is_recovered: bool) -> None:
+        self._done[item] = is_recovered
         if len(self._done) > REMEMBERED:
             self._done.popitem(last=False)
-        if not hold.is_recovered and not item.query_id:
-            self._notes.add((item.chat, item.message_id))
 
     def _hold(self, item: Item, *, is_recovered: bool) -> Hold:
         hold = Hold(item, is_recovered=is_recovered)
@@ -165,6 +188,7 @@ class HandledWatch:
         await self._notes.flush()
 
 
+PRESSES = "mtproto_presses"  # a document per bot: what was pressed and handled lately
 HANDOVER_S = 3.0  # for the run before us to end, if it has not quite
 OWNER_LOOK_S = 0.1
 LOOK_S = 1.0  # between two looks at what is left, if nothing rings before
@@ -215,9 +239,18 @@ async def recover(
     if peik is not None:
         bridge.use(peik)
     elif not bridge.has_peik:
-        bridge.use_own(lambda: Peik.open(store, token=bot_token, **{"handler_timeout": HANDLER_TIMEOUT, **settings}))
+        ours = {"handler_timeout": HANDLER_TIMEOUT, **_as_called_by_hand(settings), **settings}
+        bridge.use_own(lambda: Peik.open(store, token=bot_token, **ours))
     async with bridge.recovering:
         return await _run(bridge, await bridge.runtime(), token, policy=policy)
+
+
+def _as_called_by_hand(settings: Settings) -> dict[str, str]:
+    """Who asks for what was missed by a call of his own wants every absence counted, and people told, unless a setting says
+    otherwise. As settings, so that the same holds when an outage that was broken off is taken up at the opening."""
+    found = find({name: str(value) for name, value in settings.items()})
+    wanted = {"missed": str(Policy.BOTH), "missed_after": "0s"}
+    return {name: value for name, value in wanted.items() if found[name].source == DEFAULT}
 
 
 # ---- one client and its Peik ----
@@ -233,6 +266,7 @@ class _Bridge:
         self._open_own: Callable[[], Peik] | None = None
         self._opening = asyncio.Lock()
         self._heard: Runtime | None = None
+        self._presses: dict[int, int] = {}  # query ids, and when they were handled
         self.watch = HandledWatch(Notes(self._write))
 
     @property
@@ -266,7 +300,41 @@ class _Bridge:
         if self._heard is not runtime:
             self._heard = runtime
             runtime.events.listen(self._listen)
+            await self._take_up_presses(runtime)
         return runtime
+
+    def is_unset(self, *names: str) -> set[str]:
+        """Which of these settings nobody has given to the Peik in use."""
+        assert self._peik is not None
+        found = find(_transport(self._peik).settings)
+        return {name for name in names if found[name].source == DEFAULT}
+
+    def knows(self, arrival: Arrival) -> bool:
+        """Whether the client had it, or has it in hand, by its own way: then nobody missed it."""
+        if arrival.type not in TRANSLATED:
+            return False
+        body = _decode(arrival.payload)[arrival.type]
+        if arrival.type == "callback_query":
+            press = str(body.get("id"))
+            return press.isdecimal() and self.watch.knows(Item(query_id=int(press)))
+        if arrival.message_id is None or not isinstance(arrival.lane, int):
+            return False
+        edited_at = body.get("edit_date") or 0
+        return self.watch.knows(Item(chat=arrival.lane, message_id=arrival.message_id, edited_at=edited_at))
+
+    async def _take_up_presses(self, runtime: Runtime) -> None:
+        kept = await runtime.store.documents.document(PRESSES, str(self.bot_id))
+        if kept is not None:
+            self._presses |= msgspec.json.decode(kept.body, type=dict[int, int])
+            self.watch.remember([Item(query_id=query_id) for query_id in self._presses])
+
+    async def _keep_presses(self, runtime: Runtime, bot_id: int, query_ids: Sequence[int]) -> None:
+        now_ms = runtime.clock.wall_ms()
+        self._presses |= dict.fromkeys(query_ids, now_ms)
+        kept = [(one, at) for one, at in self._presses.items() if now_ms - at < PRESS_S * 1000][-PRESSES_MAX:]
+        self._presses = dict(kept)
+        body = msgspec.json.encode(self._presses).decode()
+        await runtime.store.documents.file([Filing(collection=PRESSES, key=str(bot_id), body=body)])
 
     def _listen(self, events: Sequence[Event]) -> None:
         if self.count is not None:
@@ -295,9 +363,13 @@ class _Bridge:
         bot_id = self.bot_id or self.hands.bot_id
         if bot_id is None:
             raise BadInput(code="which_bot", detail="Whose messages are these? Give note_handled a bot_id.")
-        seen = [SeenMessage(chat_id=chat_id, message_id=message_id) for chat_id, message_id in messages]
-        body = SeenBody(bot_id=bot_id, messages=seen)
-        await _transport(await self.peik()).ask(ArrivalApi.seen, into=NotedAnswer, body=body)
+        transport = _transport(await self.peik())
+        seen = [SeenMessage(chat_id=chat_id, message_id=number) for chat_id, number in messages if chat_id != _PRESS]
+        if seen:
+            await transport.ask(ArrivalApi.seen, into=NotedAnswer, body=SeenBody(bot_id=bot_id, messages=seen))
+        presses = [number for chat_id, number in messages if chat_id == _PRESS]
+        if presses and isinstance(transport, LocalTransport):
+            await self._keep_presses(transport.runtime, bot_id, presses)
 
     async def stop(self) -> None:
         """The client has stopped: the last notes, and the end of our own Peik."""
@@ -314,6 +386,7 @@ def _bridge_of(client: Any, make: Attach) -> _Bridge:
         bridge = _Bridge()
         bridge.hands = make(client, bridge.watch, bridge.stop)
         vars(client)["_peik_bridge"] = bridge
+    _newest.bridge = bridge
     return bridge
 
 
@@ -335,6 +408,7 @@ class _Count:
         self.failed: set[int] = set()  # their numbers; they are tried again
         self.left: Tally[str] = Tally()  # what cannot be handed over, by type
         self.settled = 0  # told or dropped instead, by the bot's policy
+        self.told = 0  # of those
         self.heard = 0  # events: if there are none for a while, nothing goes on
         self.is_elsewhere = False
 
@@ -342,8 +416,9 @@ class _Count:
         if event.bot_id != self._bot_id:
             return
         match event:
-            case OutageSettled(missed=missed, handed=handed):
+            case OutageSettled(missed=missed, handed=handed, told=told):
                 self.settled += missed - handed
+                self.told += told
             case ConsumerWaits(consumer=consumer) if consumer == DEFAULT_CONSUMER:
                 self.is_elsewhere = True
             case ArrivalSettled() | ArrivalDeferred():
@@ -378,8 +453,15 @@ async def _run(bridge: _Bridge, runtime: Runtime, token: Token, *, policy: str |
     await bridge.hands.prepare()
     await bridge.watch.settle()
     count = bridge.count = _Count(bot_id)
+    unset = bridge.is_unset("missed", "missed_after")
+    runtime.inbox.outages.look_closely(
+        bot_id,
+        counts_all="missed_after" in unset,
+        policy=Policy.BOTH if "missed" in unset else None,
+        knows=bridge.knows,
+    )
     try:
-        trouble = await _fetch(runtime, bot_id, count)
+        trouble = await _fetch(runtime, bot_id, count, counts_all="missed_after" in unset)
         state = await runtime.store.inbox.inbox(bot_id)
         runtime.inbox.consumers.handle(
             bot_id, DEFAULT_CONSUMER, Handling(handle=bridge.handle, allowed=frozenset(UPDATE_TYPES))
@@ -390,10 +472,10 @@ async def _run(bridge: _Bridge, runtime: Runtime, token: Token, *, policy: str |
     count.tell()
     if trouble is not None:
         raise trouble
-    return count.processed
+    return count.processed + count.told
 
 
-async def _fetch(runtime: Runtime, bot_id: int, count: _Count) -> Problem | None:
+async def _fetch(runtime: Runtime, bot_id: int, count: _Count, *, counts_all: bool) -> Problem | None:
     """One pass. If there can be none now, what is here already is delivered before that is said."""
     if not await _serves(runtime, bot_id):
         plain_log().info("~ another process owns the store, and fetches", bot=bot_id)
@@ -403,7 +485,7 @@ async def _fetch(runtime: Runtime, bot_id: int, count: _Count) -> Problem | None
     served_until_ms = next((one.seen_at_ms for one in consumers if one.name == DEFAULT_CONSUMER), None)
     try:
         report = await runtime.inbox.receiver.recover(
-            runtime.outbox.service.bot(bot_id), served_until_ms=served_until_ms
+            runtime.outbox.service.bot(bot_id), served_until_ms=served_until_ms, counts_all=counts_all
         )
         count.fetched = report.found
     except (Unavailable, Conflict) as problem:
@@ -437,6 +519,151 @@ async def _all_had_their_turn(runtime: Runtime, bot_id: int, count: _Count, *, l
             return
         heard = count.heard
         await count.bell.wait(runtime.clock.mono() + LOOK_S)
+
+
+# ---- for programs that kept this in a table of their own ----
+#
+# They go to the Peik of the client that was given to `note_handled` or `recover_missed_messages` last, to one that is named, or
+# to that of the settings, opened for the call. What was saved by hand is a document of its own; only the program deals with it.
+
+
+class _Newest:
+    bridge: _Bridge | None = None
+
+
+_newest = _Newest()
+SAVED = "pending_messages:"  # the view `pending_messages` has these, too
+SAVED_DIGITS = 14
+
+
+class SavedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    bot_id: int
+    user_id: int
+    message_text: str
+    message_type: str
+    chat_id: int
+    created_at_ms: int
+
+
+async def get_last_update_id(*, peik: Peik | None = None) -> int:
+    """The last update that is durable here; 0 if there is none yet."""
+    async with _place(peik) as (runtime, bot_id):
+        state = await runtime.store.inbox.inbox(bot_id)
+        return 0 if state is None else state.last_update_id or 0
+
+
+async def save_last_update_id(update_id: int, *, peik: Peik | None = None) -> None:
+    """Say which update was handled last before Peik. Once Peik has fetched updates it keeps its own place, with every commit,
+    and nothing is changed: what is behind that place is here, and is handed on."""
+    async with _place(peik) as (runtime, bot_id):
+        imports = import_service_of(runtime.config, runtime.store, clock=runtime.clock)
+        try:
+            await imports.set_last_update(bot_id, update_id, is_received=False)
+        except Conflict as problem:
+            if problem.code != "inbox_begun":
+                raise
+
+
+async def save_pending_message(
+    user_id: int, message_text: str, message_type: str = "text", *, chat_id: int | None = None, peik: Peik | None = None
+) -> int:
+    """Keep a message until `mark_message_processed` is called with the number that this returns: durable when it does."""
+    async with _place(peik) as (runtime, bot_id):
+        body = SavedMessage(
+            bot_id=bot_id,
+            user_id=user_id,
+            message_text=message_text,
+            message_type=message_type,
+            chat_id=user_id if chat_id is None else chat_id,
+            created_at_ms=runtime.clock.wall_ms(),
+        )
+        collection = f"{SAVED}{bot_id}"
+        while True:
+            last = await runtime.store.documents.documents(collection, limit=1, is_backwards=True)
+            # By the clock: a number that was marked once is never given again.
+            number = max(runtime.clock.wall_ms(), 1 + (int(last[0].key.partition(":")[0]) if last else 0))
+            key = f"{number:0{SAVED_DIGITS}d}:{user_id}"  # whoever forgets the user finds them in it
+            filing = Filing(collection=collection, key=key, body=msgspec.json.encode(body).decode(), version=0)
+            try:
+                await runtime.store.documents.file([filing])
+            except Conflict:
+                continue  # somebody saved one at the same moment
+            return -number
+
+
+async def get_pending_messages(*, limit: int = 1000, peik: Peik | None = None) -> list[Json]:
+    """What nobody has handled yet, the oldest first: updates that wait for the bot's handlers, and what was saved by hand, whose
+    `id` is below 0. Each with user_id, chat_id, message_text, message_type, status and created_at."""
+    async with _place(peik) as (runtime, bot_id):
+        found: list[tuple[int, Json]] = []
+        for document in await runtime.store.documents.documents(f"{SAVED}{bot_id}", limit=limit):
+            saved = msgspec.json.decode(document.body, type=SavedMessage)
+            row = {"id": -int(document.key.partition(":")[0]), **msgspec.structs.asdict(saved), "status": "pending"}
+            found.append((row.pop("created_at_ms"), row))
+        consumers = await runtime.store.inbox.consumers(bot_id)
+        default = next((one for one in consumers if one.name == DEFAULT_CONSUMER), None)
+        after = 0 if default is None else default.progress.watermark
+        while default is not None and len(found) < limit:
+            page = await runtime.store.inbox.arrivals_after(default.id, after, limit=limit)
+            found += [_row(one) for one in page if not default.progress.is_over(one.number)]
+            if not page:
+                break
+            after = page[-1].number
+        found.sort(key=lambda one: one[0])
+        return [{**row, "created_at": rfc3339(at_ms)} for at_ms, row in itertools.islice(found, limit)]
+
+
+async def mark_message_processed(message_id: int, *, peik: Peik | None = None) -> None:
+    """One of `get_pending_messages` is done with, by its `id`: durable when this returns. Raises NotFound."""
+    async with _place(peik) as (runtime, bot_id):
+        if message_id < 0:
+            key = f"{-message_id:0{SAVED_DIGITS}d}:"
+            after = f"{-message_id - 1:0{SAVED_DIGITS}d};"
+            for document in await runtime.store.documents.documents(f"{SAVED}{bot_id}", after=after, limit=1):
+                if document.key.startswith(key):
+                    gone = Filing(collection=document.collection, key=document.key, body=None)
+                    await runtime.store.documents.file([gone])
+                    return
+            raise NotFound(code="unknown_arrival", detail=f"There is no message {message_id} here (any more).")
+        arrival = (await runtime.inbox.service.arrival(message_id)).arrival
+        consumer = await runtime.inbox.service.consumer(arrival.bot_id, DEFAULT_CONSUMER)
+        over = [(arrival.number, arrival.number)]
+        await runtime.store.inbox.settle_arrivals(consumer.id, over=over, at_ms=runtime.clock.wall_ms())
+        runtime.inbox.consumers.look()
+
+
+def _row(arrival: Arrival) -> tuple[int, Json]:
+    body = _decode(arrival.payload).get(arrival.type)
+    words = body if isinstance(body, dict) else {}
+    row = {
+        "id": arrival.id,
+        "bot_id": arrival.bot_id,
+        "user_id": arrival.user_id,
+        "chat_id": arrival.lane,
+        "message_text": next((words[name] for name in ("text", "caption", "data") if words.get(name)), None),
+        "message_type": arrival.type,
+        "status": "pending",
+    }
+    return arrival.sent_at_ms or arrival.received_at_ms, row
+
+
+@asynccontextmanager
+async def _place(peik: Peik | None) -> AsyncIterator[tuple[Runtime, int]]:
+    """The inside of the Peik that is meant, and the bot."""
+    bridge = _newest.bridge
+    if peik is None and (bridge is None or not bridge.has_peik):
+        async with Peik.open() as own, _place(own) as place:
+            yield place
+        return
+    if peik is None:
+        assert bridge is not None
+        runtime = await bridge.runtime()
+        yield runtime, runtime.outbox.service.bot(bridge.bot_id or bridge.hands.bot_id).bot_id
+        return
+    transport = _transport(peik)
+    if not isinstance(transport, LocalTransport):
+        raise BadInput(code="not_here", detail="This reads the store itself: use Peik.open, not Peik.connect.")
+    yield transport.runtime, transport.runtime.outbox.service.bot(None).bot_id
 
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode

@@ -18,8 +18,27 @@ from peik.client.peik import Peik
 from peik.errors import StartError
 from peik.inbox.delivery import Absent
 from peik.integrations import mtproto
-from peik.integrations.mtproto import HandledWatch, Hold, Item
+from peik.integrations.mtproto import (
+    HandledWatch,
+    Hold,
+    Item,
+    get_last_update_id,
+    get_pending_messages,
+    mark_message_processed,
+    save_last_update_id,
+    save_pending_message,
+)
 from peik.integrations.tl import Json, Schema, TlParcel, translate
+
+__all__ = [
+    "get_last_update_id",
+    "get_pending_messages",
+    "mark_message_processed",
+    "note_handled",
+    "recover_missed_messages",
+    "save_last_update_id",
+    "save_pending_message",
+]
 
 _SCHEMA = Schema(raw.types, reread=lambda made: TLObject.read(BytesIO(made.write())))
 
@@ -49,14 +68,16 @@ async def recover_missed_messages(
     peik: Peik | None = None,
     **settings: str | float | bool,
 ) -> int:
-    """Hand what the bot missed while it was away to the client's own handlers, in order per chat: how many.
+    """Hand what the bot missed while it was away to the client's own handlers, in order per chat, and tell its senders: how many
+    messages were handled, or, where they are not to be, told of.
 
-    Call it after `client.start()`. What Telegram has kept is fetched by the Bot API, stored, and only then confirmed;
-    what was noted as handled is left out. A handler that raises is tried again, and the message is a dead arrival after
-    the last try. From the first call on what the client handles is noted too (`note_handled`).
+    Call it after `client.start()`. Any absence counts, however short. What Telegram has kept is fetched by the Bot API, stored,
+    and only then confirmed; what was noted as handled is left out. A handler that raises is tried again, and the message is a
+    dead arrival after the last try. From the first call on what the client handles is noted too (`note_handled`).
 
     `store` and `settings` are those of `Peik.open`, which stays open until the client stops; or give an open `peik`.
-    `policy` is what becomes of missed messages: process, notify, both or drop; None leaves it to the bot's setting.
+    `policy` is what becomes of missed messages: process, notify, both or drop. None: as set for the bot or by PEIK_MISSED, and
+    else both: they are handled, and each chat is told once. PEIK_MISSED_AFTER, if it is set, leaves out short absences.
     """
     return await mtproto.recover(client, _attach, bot_token, store=store, policy=policy, peik=peik, settings=settings)
 

@@ -237,7 +237,7 @@ def find(
     """Every setting by name as it was written, and where. Raises StartError for a name that is no setting."""
     sources = _sources(flags or {}, os.environ if environment is None else environment, folder or Path())
     found = {setting.name: _first(setting, sources) for setting in SETTINGS}
-    if found["store"].source == _DEFAULT:
+    if found["store"].source == DEFAULT:
         for label, source in sources:
             if source.get("REDIS_HOST"):
                 where = f"{label} REDIS_HOST" if label == _ENVIRONMENT else label
@@ -277,7 +277,7 @@ def read(found: Mapping[str, GivenSetting]) -> Config:
     return msgspec.convert(values, Config)
 
 
-_DEFAULT = "default"
+DEFAULT = "default"  # where a setting was found that nobody gave
 _ENVIRONMENT = "environment"
 _Sources = Sequence[tuple[str, Mapping[str, str | None]]]
 
@@ -301,7 +301,7 @@ def _first(setting: Setting, sources: _Sources) -> GivenSetting:
             if variable not in (setting.variable, *setting.also):
                 return GivenSetting(text=_file(variable, text), source=text)
             return GivenSetting(text=text, source=f"{label} {variable}" if label == _ENVIRONMENT else label)
-    return GivenSetting(text=setting.default, source=_DEFAULT)
+    return GivenSetting(text=setting.default, source=DEFAULT)
 
 
 def _file(variable: str, path: str) -> str:

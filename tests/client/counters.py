@@ -51,5 +51,5 @@ async def entered(way: str, folder: Path, sim: SimServer) -> AsyncIterator[Peik]
         assert not server.surprises(), "".join(server.output)
 
 
-def opened(folder: Path, sim: SimServer) -> Peik:
-    return Peik.open(f"sqlite:///{folder}/peik.db", token=TOKEN, api_root=sim.url, **SETTINGS)
+def opened(folder: Path, sim: SimServer, **settings: str) -> Peik:
+    return Peik.open(f"sqlite:///{folder}/peik.db", token=TOKEN, api_root=sim.url, **SETTINGS, **settings)

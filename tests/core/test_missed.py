@@ -136,7 +136,7 @@ def test_one_notice_per_chat_quotes_the_first_message_and_counts_the_others() ->
 
 def test_a_press_that_was_answered_is_in_no_notice_and_not_handed_on_if_it_is_to_be_repeated() -> None:
     assert judged(Policy.NOTIFY, press(1), press(2), answered={1, 2}) == MissedVerdict(
-        over=[(1, 2)], notices=[], missed=2, handed=0
+        over=[(1, 2)], notices=[], missed=2, handed=0, told=2
     )
     assert judged(Policy.BOTH, press(1), answered={1}).over == []
     (notice,) = judged(Policy.NOTIFY, press(1), press(2), answered={1}).notices
@@ -144,7 +144,7 @@ def test_a_press_that_was_answered_is_in_no_notice_and_not_handed_on_if_it_is_to
 
 
 def test_a_press_under_an_inline_result_has_no_chat_to_tell_and_is_handed_on() -> None:
-    assert judged(Policy.NOTIFY, press(1, chat=None)) == MissedVerdict(over=[], notices=[], missed=1, handed=1)
+    assert judged(Policy.NOTIFY, press(1, chat=None)) == MissedVerdict(over=[], notices=[], missed=1, handed=1, told=0)
 
 
 @pytest.mark.parametrize(
@@ -207,4 +207,4 @@ def test_a_topic_is_remembered_and_what_cannot_be_read_is_handed_on() -> None:
     in_topic = message(1, "/go", chat=GROUP, message_thread_id=4, is_topic_message=True)
     assert judged(Policy.BOTH, in_topic).notices[0].first.thread == 4
     strange = msgspec.structs.replace(message(1), payload='{"message":{"text":5}}')
-    assert judged(Policy.DROP, strange) == MissedVerdict(over=[], notices=[], missed=1, handed=1)
+    assert judged(Policy.DROP, strange) == MissedVerdict(over=[], notices=[], missed=1, handed=1, told=0)

@@ -41,9 +41,7 @@ async def main(api_root: str, wire: Path) -> None:
     await client.storage.open()
     await client.dispatcher.start()
     try:
-        count = await recover_missed_messages(
-            client, TOKEN, api_root=api_root, policy="both", missed_after="0s", pace=False
-        )
+        count = await recover_missed_messages(client, TOKEN, api_root=api_root, pace=False)
         say("recovered", count)
         await listen(client, wire)
     finally:

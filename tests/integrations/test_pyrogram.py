@@ -19,16 +19,27 @@ from pyrogram import Client, enums, filters, raw
 from pyrogram.file_id import FileId, FileType
 
 from peik import Peik
-from peik.errors import BadInput, StartError, Unavailable
+from peik.errors import BadInput, NotFound, StartError, Unavailable
 from peik.inbox.delivery import Absent
-from peik.integrations.mtproto import HandledWatch, Notes
-from peik.integrations.pyrogram import _SCHEMA, _Dispatching, note_handled, recover_missed_messages
+from peik.integrations.mtproto import HandledWatch, Item, Notes
+from peik.integrations.pyrogram import (
+    _SCHEMA,
+    _Dispatching,
+    get_last_update_id,
+    get_pending_messages,
+    mark_message_processed,
+    note_handled,
+    recover_missed_messages,
+    save_last_update_id,
+    save_pending_message,
+)
 from peik.integrations.tl import translate
 from peik.testing import SimServer
 from tests.client.counters import opened, telegram
 from tests.integrations.updates import BOT, CHANNEL, GROUP, ME, PRIVATE, SARA, SUPERGROUP, message, until
 from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, Program, served
+from tests.storage.sqlite.test_inbox_sqlite import ask
 
 TOKEN = f"{BOT}:AAtest"
 ROOT = Path(__file__).parents[2]
@@ -438,8 +449,8 @@ def test_after_a_stop_the_bot_gets_the_second_five_and_not_the_first(
             sim.telegram.write(TOKEN, 42, text)
         assert sim.telegram.bots[BOT].queue.size == 10, "the Bot API does not know what was handled"
         caplog.clear()
-        async with Life(tmp_path, sim, missed_after="0s") as second:
-            assert await second.recover(policy="both") == 5
+        async with Life(tmp_path, sim) as second:
+            assert await second.recover() == 5
             assert second.handled == numbered(6, 10)
             assert sim.telegram.bots[BOT].queue.size == 0
             await until(lambda: len(sim.telegram.sent) == 1)
@@ -536,12 +547,101 @@ def test_by_policy_people_are_told_instead(tmp_path: Path, caplog: pytest.LogCap
             await first.recover()
         sim.telegram.write(TOKEN, 42, "are you there?")
         async with Life(tmp_path, sim, missed_after="0s") as second:
-            assert await second.recover(policy="notify") == 0
+            assert await second.recover(policy="notify") == 1, "told, not handled"
             await until(lambda: len(sim.telegram.sent) == 1)
             assert second.handled == []
 
     tell(story)
     assert "found=1 processed=0 failed=0 settled_by_policy=1" in caplog.text
+
+
+def test_any_absence_counts_and_what_the_settings_say_wins(tmp_path: Path) -> None:
+    async def story(sim: SimServer) -> None:
+        async with opened(tmp_path, sim) as peik, Life(tmp_path, sim) as life:
+            assert await recover_missed_messages(life.client, TOKEN, peik=peik) == 0
+        sim.telegram.write(TOKEN, 42, "message 1")
+        async with opened(tmp_path, sim) as peik, Life(tmp_path, sim) as life:
+            assert await recover_missed_messages(life.client, TOKEN, peik=peik) == 1
+            await until(lambda: len(sim.telegram.sent) == 1)
+        sim.telegram.write(TOKEN, 42, "message 2")
+        async with opened(tmp_path, sim, missed="process") as peik, Life(tmp_path, sim) as life:
+            assert await recover_missed_messages(life.client, TOKEN, peik=peik) == 1
+        sim.telegram.write(TOKEN, 42, "message 3")
+        async with Life(tmp_path, sim, missed_after="1h") as life:
+            assert await life.recover() == 1
+        assert [one.text for one in sim.telegram.sent if "message" in one.text] == [sim.telegram.sent[0].text]
+        assert len(sim.telegram.sent) == 1
+
+    tell(story)
+
+
+def test_a_press_that_was_handled_before_a_quick_restart_is_neither_handled_again_nor_told_of(tmp_path: Path) -> None:
+    async def story(sim: SimServer) -> None:
+        keyboard = {"inline_keyboard": [[{"text": "Yes", "callback_data": "yes"}]]}
+        sim.telegram.write(TOKEN, 42, "/start")
+        menu: Any = sim.telegram.call(TOKEN, "sendMessage", {"chat_id": 42, "text": "Sure?", "reply_markup": keyboard})
+        pressed: list[str] = []
+
+        async def press(_: Client, query: Any) -> None:
+            pressed.append(query.data)
+
+        async with Life(tmp_path, sim) as first:
+            await first.recover()
+            query_id = sim.telegram.press(TOKEN, 42, menu.result["message_id"], "yes")
+            watch = vars(first.client)["_peik_bridge"].watch  # a press over MTProto would ask Telegram for its message
+            hold = watch.begin(Item(query_id=int(query_id)))
+            watch.end(hold, is_handled=True)
+        said = len(sim.telegram.sent)
+        async with Life(tmp_path, sim) as second:
+            second.client.add_handler(pyrogram.handlers.CallbackQueryHandler(press))
+            await registered(second.client, press)
+            assert await second.recover() == 0
+            assert pressed == []
+            sim.telegram.press(TOKEN, 42, menu.result["message_id"], "yes")
+            assert await second.recover() == 1
+            assert pressed == ["yes"]
+        assert len(sim.telegram.sent) == said
+
+    tell(story)
+
+
+def test_the_document_s_own_helpers_work_on_what_is_durable(tmp_path: Path) -> None:
+    async def story(sim: SimServer) -> None:
+        sim.telegram.write(TOKEN, 42, "before")
+        async with Life(tmp_path, sim) as life:
+            await life.recover()
+            last = await get_last_update_id()
+            assert last > 0
+            await save_last_update_id(last + 100)
+            assert await get_last_update_id() == last, "Peik keeps its own place"
+            assert await get_pending_messages() == []
+            first = await save_pending_message(42, "سلام", "text")
+            second = await save_pending_message(43, "later", "callback")
+            rows = ask(
+                tmp_path / "peik.db", "SELECT * FROM pending_messages WHERE status = 'pending' ORDER BY created_at"
+            )
+            told = [(row["id"], row["user_id"], row["message_text"], row["message_type"]) for row in rows]
+            assert told == [(first, 42, "سلام", "text"), (second, 43, "later", "callback")]
+            pending = await get_pending_messages()
+            assert [(one["id"], one["user_id"], one["message_text"], one["status"]) for one in pending] == [
+                (first, 42, "سلام", "pending"),
+                (second, 43, "later", "pending"),
+            ]
+            await mark_message_processed(first)
+            with pytest.raises(NotFound):
+                await mark_message_processed(first)
+            assert [one["id"] for one in await get_pending_messages()] == [second]
+            life.failing.add("it fails")
+            sim.telegram.write(TOKEN, 42, "it fails")
+            await life.recover()
+            waiting = next(one for one in await get_pending_messages() if one["id"] > 0)
+            assert (waiting["message_text"], waiting["message_type"]) == ("it fails", "message")
+            await mark_message_processed(waiting["id"])
+            assert [one["id"] for one in await get_pending_messages()] == [second]
+            (state,) = ask(tmp_path / "peik.db", "SELECT last_update_id FROM bot_state WHERE id = 1")
+            assert state == {"last_update_id": last + 1}
+
+    tell(story)
 
 
 def test_an_open_peik_may_be_given_and_stays_open(tmp_path: Path) -> None:

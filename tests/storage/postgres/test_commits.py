@@ -7,6 +7,7 @@ import pytest
 from peik.errors import BadInput, NotFound
 from peik.outbox.store import Tally
 from tests.storage.acts import NOW, accept, draft, edit, find, mark, state, tally
+from tests.storage.inbox_acts import message, open_inbox, take
 from tests.storage.postgres_place import PostgresPlace
 
 
@@ -76,3 +77,9 @@ async def test_the_views_for_people_answer(place: PostgresPlace) -> None:
         assert [(row["chat_id"], row["status"]) for row in rows] == [("12", "waiting"), ("-100", "waiting")]
         assert rows[0]["created_at"].timestamp() * 1000 == NOW
         assert await place.run("SELECT * FROM bot_state") == await place.run("SELECT * FROM pending_messages") == []
+        await open_inbox(store.inbox)
+        await take(store.inbox, message(1, text="سلام"))
+        (state,) = await place.run("SELECT last_update_id, last_startup, updated_at FROM bot_state WHERE id = 1")
+        assert (state["last_update_id"], state["last_startup"].timestamp() * 1000) == (1, NOW)
+        (pending,) = await place.run("SELECT user_id, message_text FROM pending_messages WHERE status = 'pending'")
+        assert dict(pending) == {"user_id": 1, "message_text": "سلام"}

@@ -72,8 +72,12 @@ async def test_bot_state_answers_as_the_document_asks(place: SqlitePlace) -> Non
                 "last_startup": "2027-01-15T08:00:00.000Z",
                 "last_seen": "2027-01-15T08:00:00.002Z",
                 "updated_at": "2027-01-15T08:00:00.002Z",
+                "id": 1,
             }
         ]
+        await open_inbox(store.inbox, OTHER_BOT)
+        assert ask(place.path, "SELECT last_update_id FROM bot_state WHERE id = 1") == [{"last_update_id": FIRST + 2}]
+        assert [row["id"] for row in ask(place.path, "SELECT id FROM bot_state ORDER BY id")] == [1, 2]
 
 
 async def test_pending_messages_answers_as_the_document_asks(place: SqlitePlace) -> None:
@@ -100,6 +104,7 @@ async def test_pending_messages_answers_as_the_document_asks(place: SqlitePlace)
             "status": "pending",
             "created_at": "2027-01-15T08:00:00.000Z",
             "received_at": "2027-01-15T09:00:00.000Z",
+            "message_text": "سلام",
         }
         told = {row["update_id"]: row["status"] for row in ask(place.path, "SELECT * FROM pending_messages")}
         assert told == {1: "completed", 2: "pending", 3: "pending", 4: "pending", 5: "failed", 6: "completed"}
