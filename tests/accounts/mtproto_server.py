@@ -47,6 +47,7 @@ class LoopbackTelegram(TlTelegram):
         self.lines: set[_Line] = set()
         self.opened = 0  # connections that were ever made
         self.by_proxy = 0
+        self.asking: _Line | None = None  # whose request is answered just now
 
     @property
     def public_key(self) -> str:
@@ -90,7 +91,7 @@ class LoopbackTelegram(TlTelegram):
         servers = []
         for dc in self.keys:
             server = await asyncio.start_server(
-                lambda reader, writer, dc=dc: self._serve(dc, reader, writer), "127.0.0.1", 0
+                lambda reader, writer, dc=dc: self._serve(dc, reader, writer), "127.0.0.1", self.ports.get(dc, 0)
             )
             self.ports[dc] = server.sockets[0].getsockname()[1]
             servers.append(server)
@@ -158,6 +159,7 @@ class _Line:
         self._writer = writer
         self._codec = codec
         self.key = b""
+        self.number = telegram.opened
         self._session_id = 0
         self._salt = 77
         self._last_id = 0
@@ -249,6 +251,7 @@ class _Line:
             asked = asked.query
         if not type(asked).__name__.endswith("Request"):
             return  # acknowledgements
+        self.telegram.asking = self
         try:
             answer = self.telegram.answer_at(self.dc, asked, self.key)
             if isinstance(answer, str):

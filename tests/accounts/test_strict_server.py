@@ -365,6 +365,32 @@ def test_differences_in_slices_bring_everything_once_and_in_order() -> None:
     play(story)
 
 
+def test_edits_and_deletions_of_the_time_away_come_with_the_difference() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.begin()
+        server = stage.server
+        private = [server.private(f"p{number}") for number in range(2)]
+        posts = [server.post(TEAM, f"t{number}") for number in range(2)]
+        await until(lambda: len(stage.notebook.texts) == 4 and stage.notebook.state is not None)
+        await asyncio.sleep(2)
+        state = stage.notebook.state
+        await stage.client.disconnect()
+        server.tells_channels = True
+        server.change(private[0], "p0 edited")
+        server.change(posts[0], "t0 edited")
+        server.remove(private[1])
+        server.remove(posts[1])
+        server.private("p2, gone before anybody saw it")
+        server.remove(server.private("p3"))
+        await stage.again(state)
+        await until(lambda: {"p0 edited", "t0 edited"} <= set(stage.notebook.texts))
+        await until(lambda: len(stage.notebook.deleted) >= 2)
+        gone = {(chat, number) for chat, numbers in stage.notebook.deleted for number in numbers}
+        assert {(None, private[1].id), (TEAM_CHAT, posts[1].id)} <= gone
+
+    play(story)
+
+
 def test_updates_that_overtake_each_other_are_put_in_order_and_none_is_lost() -> None:
     """Telegram pushes by several ways at once: pts 3 may come before pts 2, and one may come twice."""
 

@@ -360,7 +360,7 @@ def test_history_and_dialogs() -> None:
         newest = await client.history(SARA, found[0].access, below=None, above=0, limit=3)
         assert [one.text for one in newest] == ["m7", "m6", "m5"]
         assert await client.count(SARA, found[0].access) == await client.count(SARA, None) == 7
-        older = await client.history(SARA, None, below=newest[-1].message_id, above=2, limit=100)
+        older = await client.history(SARA, None, below=newest[-1].message_id, above=3, limit=100)
         assert [one.text for one in older] == ["m4", "m3"]
 
     play(story)

@@ -3,6 +3,7 @@ goes through it is written as bytes and read again, as on the wire."""
 # ruff: noqa: N802, N815  handlers are named after the requests that they answer
 
 import asyncio
+import copy
 import datetime
 import functools
 import inspect
@@ -48,7 +49,9 @@ class TlTelegram:
         self.log: list[tuple[int, Any]] = []  # what happened in private chats and the basic group
         self.channel_pts = {NEWS: 50, TEAM: 50}
         self.channel_log: dict[int, list[tuple[int, Any]]] = {NEWS: [], TEAM: []}
-        self.next_id = 1
+        self.me_id, self.phone = ME, PHONE
+        # Each channel numbers its own, all other chats of an account together (0): there the first is Telegram's greeting.
+        self.next_ids: dict[int, int] = {0: 2}
         self.by_random_id: dict[int, int] = {}
         self.requests: list[Any] = []
         self.scripted: dict[str, list[Any]] = defaultdict(list)
@@ -85,9 +88,12 @@ class TlTelegram:
 
     # What happens in the world.
 
-    def message(self, peer: Any, text: str, **more: Any) -> types.Message:
-        message_id, self.next_id = self.next_id, self.next_id + 1
-        return types.Message(id=message_id, peer_id=peer, date=self.at, message=text, **more)
+    def message(self, peer: Any, text: str, *, number: int | None = None, **more: Any) -> types.Message:
+        place = getattr(peer, "channel_id", 0)
+        if number is None:
+            number = self.next_ids.get(place, 1)
+            self.next_ids[place] = number + 1
+        return types.Message(id=number, peer_id=peer, date=self.at, message=text, **more)
 
     def tell(self, update: Any) -> Any:
         """Keep an update, and push it to whoever is connected."""
@@ -100,9 +106,9 @@ class TlTelegram:
             if sender.is_connected():
                 sender.receive(types.Updates([update], [self.sara()], self.chats(), self.at, 0))
 
-    def private(self, text: str, **more: Any) -> types.Message:
+    def private(self, text: str, *, group: bool = False, **more: Any) -> types.Message:
         self.pts += 1
-        message = self.message(types.PeerUser(SARA), text, **more)
+        message = self.message(types.PeerChat(GROUP) if group else types.PeerUser(SARA), text, **more)
         self.log.append((self.pts, message))
         self.tell(types.UpdateNewMessage(message, self.pts, 1))
         return message
@@ -114,15 +120,45 @@ class TlTelegram:
         self.tell(types.UpdateNewChannelMessage(message, self.channel_pts[channel], 1))
         return message
 
-    def happen(self, make: Callable[[int], Any]) -> None:
-        """Something else with a place in the account's order."""
-        self.pts += 1
-        update = make(self.pts)
-        self.log.append((self.pts, update))
+    def change(self, message: Any, text: str) -> None:
+        """Whoever wrote it edits it."""
+        edited = copy.copy(message)
+        edited.message, edited.edit_date = text, self.at
+        self._replace(message, [edited])
+        channel = getattr(message.peer_id, "channel_id", None)
+        kind = types.UpdateEditMessage if channel is None else types.UpdateEditChannelMessage
+        self.happen(lambda pts: kind(edited, pts, 1), channel=channel)
+
+    def remove(self, message: Any) -> None:
+        self._replace(message, [])
+        channel = getattr(message.peer_id, "channel_id", None)
+        if channel is None:
+            self.happen(lambda pts: types.UpdateDeleteMessages([message.id], pts, 1))
+        else:
+            self.happen(lambda pts: types.UpdateDeleteChannelMessages(channel, [message.id], pts, 1), channel=channel)
+
+    def _replace(self, message: Any, others: list[Any]) -> None:
+        log = self.channel_log.get(getattr(message.peer_id, "channel_id", 0), self.log)
+        place = next(
+            index for index, (_, one) in enumerate(log) if isinstance(one, types.Message) and one.id == message.id
+        )
+        log[place : place + 1] = [(log[place][0], one) for one in others]
+
+    def happen(self, make: Callable[[int], Any], *, channel: int | None = None) -> None:
+        """Something else with a place in the account's order, or in a channel's."""
+        if channel is None:
+            self.pts += 1
+        else:
+            self.channel_pts[channel] += 1
+        pts, log = (self.pts, self.log) if channel is None else (self.channel_pts[channel], self.channel_log[channel])
+        update = make(pts)
+        log.append((pts, update))
         self.tell(update)
 
     def me(self) -> types.User:
-        return types.User(id=ME, access_hash=1, first_name="Ali", phone=PHONE[1:], username="ali", is_self=True)
+        return types.User(
+            id=self.me_id, access_hash=1, first_name="Ali", phone=self.phone[1:], username="ali", is_self=True
+        )
 
     def sara(self) -> types.User:
         return types.User(id=SARA, access_hash=2, first_name="Sara")
@@ -197,9 +233,7 @@ class TlTelegram:
             missed += [types.UpdateChannelTooLong(channel) for channel, log in self.channel_log.items() if log]
         if not missed:
             return types.updates.DifferenceEmpty(self.at, 0)
-        kinds = types.Message | types.MessageService
-        messages = [one for one in missed if isinstance(one, kinds)]
-        others = [one for one in missed if not isinstance(one, kinds)]
+        messages, others = _parted(missed)
         if len(sliced) < len(behind):
             reached = types.updates.State(pts=sliced[-1][0], qts=1, date=self.at, seq=0, unread_count=0)
             return types.updates.DifferenceSlice(messages, [], others, self.chats(), [self.sara()], reached)
@@ -218,9 +252,9 @@ class TlTelegram:
         if not sliced:
             return types.updates.ChannelDifferenceEmpty(pts, final=True)
         is_last = len(sliced) == len(behind)
-        missed = [what for _, what in sliced]
+        messages, others = _parted([what for _, what in sliced])
         return types.updates.ChannelDifference(
-            pts if is_last else sliced[-1][0], missed, [], self.chats(), [], final=is_last or None
+            pts if is_last else sliced[-1][0], messages, others, self.chats(), [], final=is_last or None
         )
 
     def on_SendCode(self, request: Any) -> Any:
@@ -283,7 +317,7 @@ class TlTelegram:
         if isinstance(peer, types.InputPeerUser) and random_id not in self.by_random_id:
             self.pts += 1
             message = self.message(
-                types.PeerUser(peer.user_id), text, out=True, from_id=types.PeerUser(ME), media=media
+                types.PeerUser(peer.user_id), text, out=True, from_id=types.PeerUser(self.me_id), media=media
             )
             self.by_random_id[random_id] = message.id
             self.log.append((self.pts, message))
@@ -294,18 +328,20 @@ class TlTelegram:
         is_channel = isinstance(peer, types.InputPeerChannel)
         place = types.PeerChannel(peer.channel_id) if is_channel else types.PeerUser(peer.user_id)
         known = self.by_random_id.get(random_id)
-        message = self.message(place, text, out=True, from_id=types.PeerUser(ME), media=media)
-        if known is not None:
-            message.id, self.next_id = known, self.next_id - 1
+        message = self.message(place, text, number=known, out=True, from_id=types.PeerUser(self.me_id), media=media)
         self.by_random_id[random_id] = message.id
         count = 0 if known is not None else 1
         if is_channel:
             self.channel_pts[peer.channel_id] += count
             pts = self.channel_pts[peer.channel_id]
+            log = self.channel_log[peer.channel_id]
             new: Any = types.UpdateNewChannelMessage(message, pts, count)
         else:
             self.pts += count
-            new = types.UpdateNewMessage(message, self.pts, count)
+            pts, log = self.pts, self.log
+            new = types.UpdateNewMessage(message, pts, count)
+        if known is None:
+            log.append((pts, message))
         return [types.UpdateMessageID(message.id, random_id), new]
 
     def on_EditMessage(self, request: Any) -> Any:
@@ -338,7 +374,7 @@ class TlTelegram:
     def _in(self, peer: Any) -> list[Any]:
         """The messages of a chat, the oldest first."""
         if isinstance(peer, types.InputPeerChannel | types.PeerChannel):
-            return [one for _, one in self.channel_log[peer.channel_id]]
+            return [one for _, one in self.channel_log[peer.channel_id] if isinstance(one, types.Message)]
         wanted = {getattr(peer, "user_id", None), getattr(peer, "chat_id", None)} - {None}
         found = [one for _, one in self.log if isinstance(one, types.Message)]
         return [one for one in found if getattr(one.peer_id, "user_id", getattr(one.peer_id, "chat_id", 0)) in wanted]
@@ -382,6 +418,12 @@ class TlTelegram:
         if request.username == "news":
             return types.contacts.ResolvedPeer(types.PeerChannel(NEWS), [self.chats()[0]], [])
         return types.contacts.ResolvedPeer(types.PeerUser(SARA), [], [self.sara()])
+
+
+def _parted(missed: list[Any]) -> tuple[list[Any], list[Any]]:
+    """New messages, and whatever else happened."""
+    kinds = types.Message | types.MessageService
+    return [one for one in missed if isinstance(one, kinds)], [one for one in missed if not isinstance(one, kinds)]
 
 
 _PRIME = bytes(

@@ -13,7 +13,7 @@ import msgspec
 import telethon
 from telethon import TelegramClient, types, utils
 from telethon._updates import EntityType, MessageBox
-from telethon._updates.messagebox import ENTRY_ACCOUNT, ENTRY_SECRET
+from telethon._updates.messagebox import ENTRY_ACCOUNT, ENTRY_SECRET, PtsInfo
 from telethon._updates.session import ChannelState, Entity, SessionState
 
 from peik.accounts.client import ClientError, HistoryGap, Listener, Trouble
@@ -195,6 +195,8 @@ _CALLS: dict[Callable[..., Any], tuple[str, ...]] = {
         "_updates_error",
     ),
     MessageBox.process_updates: ("_self_outgoing", "apply_pts_info"),
+    MessageBox.apply_difference_type: ("other_updates", "process_updates"),
+    MessageBox.apply_channel_difference: ("other_updates", "process_updates"),
     MessageBox.session_state: ("map", "date", "seq"),
     MessageBox.get_channel_difference: ("getting_diff_for", "end_get_diff"),
     MessageBox.check_deadlines: ("next_deadline", "deadline"),
@@ -244,13 +246,17 @@ class WatchedBox(MessageBox):  # type: ignore[misc]  # Telethon has no types
         self._failures.pop(ENTRY_ACCOUNT, None)
         if isinstance(diff, types.updates.DifferenceTooLong):
             self._on_gap(HistoryGap(chat_id=None))
-        return super().apply_difference(diff, chat_hashes)
+        held = _held_back(diff, {ENTRY_ACCOUNT, ENTRY_SECRET})
+        updates, users, chats = super().apply_difference(diff, chat_hashes)
+        return [*updates, *held], users, chats
 
     def apply_channel_difference(self, request: Any, diff: Any, chat_hashes: Any) -> Any:
         self._failures.pop(request.channel.channel_id, None)
         if isinstance(diff, types.updates.ChannelDifferenceTooLong):
             self._tell(request.channel.channel_id)
-        return super().apply_channel_difference(request, diff, chat_hashes)
+        held = _held_back(diff, {request.channel.channel_id})
+        updates, users, chats = super().apply_channel_difference(request, diff, chat_hashes)
+        return [*updates, *held], users, chats
 
     def get_channel_difference(self, chat_hashes: Any) -> Any:
         wanted = set(self.getting_diff_for)
@@ -291,6 +297,16 @@ class WatchedBox(MessageBox):  # type: ignore[misc]  # Telethon has no types
             self.map[entry].deadline = asyncio.get_running_loop().time() + pause_s
         if self.map:
             self.next_deadline = min(self.map, key=lambda entry: float(self.map[entry].deadline))
+
+
+def _held_back(diff: Any, entries: set[Any]) -> list[Any]:
+    """Take out of a difference what Telethon would drop: an edit or a deletion in it has a pts of the order that is asked for
+    just now, and such a one Telethon believes to be still coming. It goes behind the messages that it may concern."""
+    others = getattr(diff, "other_updates", None) or []
+    held = [one for one in others if (pts := PtsInfo.from_update(one)) is not None and pts.entry in entries]
+    if held:
+        diff.other_updates = [one for one in others if one not in held]
+    return held
 
 
 class WatchedTelegram(TelegramClient):  # type: ignore[misc]
