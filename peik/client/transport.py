@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import datetime
 import signal
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, KeysView, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
@@ -97,7 +97,38 @@ def decoder_of(into: type[T]) -> Callable[[bytes | str], T]:
 # All of it is read from the words of REST, also in this process, so that both transports cannot but say the same.
 
 
-class AccountSession(msgspec.Struct, frozen=True, kw_only=True):
+class ReadAsMapping(msgspec.Struct, frozen=True, kw_only=True):
+    """Its fields are read as those of a dict, too: `session["phone"]`, `session.get("phone")`, `dict(session)`, as documents of
+    MongoDB are."""
+
+    def keys(self) -> KeysView[str]:
+        return dict.fromkeys(self.__struct_fields__).keys()
+
+    def values(self) -> list[Any]:
+        return [getattr(self, name) for name in self.__struct_fields__]
+
+    def items(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in self.__struct_fields__]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        return getattr(self, name) if name in self else default
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self.__struct_fields__
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.__struct_fields__)
+
+    def __len__(self) -> int:
+        return len(self.__struct_fields__)
+
+
+class AccountSession(ReadAsMapping, frozen=True, kw_only=True):
     """One account that Peik signs in as, or may. Its letters go out with `bot_id=session.user_id`."""
 
     session_id: str
@@ -116,6 +147,9 @@ class AccountSession(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime.datetime
     updated_at: datetime.datetime
     active_at: datetime.datetime | None = None  # when it last did or heard something
+
+
+Mapping.register(ReadAsMapping)  # for whoever asks; a Struct cannot inherit it
 
 
 class QrLogin(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +182,7 @@ class CrawlInfo(msgspec.Struct, frozen=True, kw_only=True):
     progress: float | None = None  # of a crawl to the first message, about: 0 to 1
 
 
-class SessionChat(msgspec.Struct, frozen=True, kw_only=True):
+class SessionChat(ReadAsMapping, frozen=True, kw_only=True):
     """A chat of which a session knows something."""
 
     chat_id: int
@@ -158,7 +192,7 @@ class SessionChat(msgspec.Struct, frozen=True, kw_only=True):
     updated_at: datetime.datetime | None = None
 
 
-class ArchivedMessage(msgspec.Struct, frozen=True, kw_only=True):
+class ArchivedMessage(ReadAsMapping, frozen=True, kw_only=True):
     """A message as one session saw it. `raw` is filled where a single message was asked for."""
 
     session_id: str
@@ -180,7 +214,7 @@ class ArchivedMessage(msgspec.Struct, frozen=True, kw_only=True):
     raw: Any = None
 
 
-class ArchivedEvent(msgspec.Struct, frozen=True, kw_only=True):
+class ArchivedEvent(ReadAsMapping, frozen=True, kw_only=True):
     """Something else that a session saw: somebody joined, read, reacted; the session's own state."""
 
     event_id: str

@@ -20,8 +20,8 @@ FILES_GOOD = 4096
 FILES_SPARE = 512  # for the store, files and the way to Telegram; see peik.web.server
 
 # Of the sentences about a store's settings those that cost little, or of which nothing is known.
-_MILD = ("up to a second", "turns it on for itself", "cannot be told")
-_ADVICE = ("Set", "Turn", "Name", "Check")
+_MILD = ("up to a second", "turns it on for itself", "cannot be told", "a single server")
+_ADVICE = ("Set", "Turn", "Name", "Check", "Take", "Run")
 
 
 class Grade(enum.StrEnum):

@@ -135,6 +135,10 @@ def test_a_sentence_about_durability_ends_with_its_fix() -> None:
         ["Redis has no append-only file: a restart may lose everything. Set: appendonly yes."]
     )
     assert (one.grade, one.fix) == (Grade.RED, "Set: appendonly yes.")
+    (one,) = doctor.of_durability(
+        ["MongoDB runs as a single server, not as a replica set: … outlives a power cut. Take backups (mongodump)."]
+    )
+    assert (one.grade, one.fix) == (Grade.YELLOW, "Take backups (mongodump).")
 
 
 # ---- the command ----

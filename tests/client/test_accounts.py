@@ -1,6 +1,7 @@
 """The registry of accounts, signing in, running and sending, told the same in this process and over REST."""
 
 import datetime
+from collections.abc import Mapping
 from pathlib import Path
 
 import msgspec
@@ -21,6 +22,12 @@ def test_the_twelve_calls_of_the_registry(way: str, tmp_path: Path) -> None:
         made = await peik.create_session("agent-1", phone="+998 90 000 00 01", metadata={"team": "north", "n": 1})
         assert (made.agent_id, made.phone, made.state, made.is_active) == ("agent-1", ALI, SessionState.NEW, True)
         assert (made.runs_from, made.user_id, made.is_connected, made.has_proxy) == (None, None, False, False)
+        assert (made["phone"], made.get("agent_id"), made.get("nothing", 5)) == (ALI, "agent-1", 5)
+        assert "metadata" in made
+        assert dict(made) == {**made} == dict(made.items()) == msgspec.structs.asdict(made)
+        assert isinstance(made, Mapping)
+        with pytest.raises(KeyError):
+            made["nothing"]
         assert datetime.datetime.now(datetime.UTC) - made.created_at < datetime.timedelta(minutes=5)
         other = await peik.create_session("agent-2", session_id="second")
         assert other.session_id == "second"

@@ -1,22 +1,27 @@
 """The archive in MongoDB: a replica set, or a single server."""
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 from bson import ObjectId
 from bson.datetime_ms import DatetimeMS
-from pymongo import ReplaceOne, errors
+from pymongo import ReplaceOne, UpdateOne, errors
 
 from peik.archive.batcher import ArchiveBatcher
 from peik.archive.mongo.connection import MongoServer
 from peik.archive.mongo.documents import (
     INDEXES,
+    JSON_FIELDS,
     Document,
     document_of,
+    json_fields,
     key_filter,
     message_document,
     record_of,
+    text_of,
     version_document,
 )
 from peik.archive.mongo.messages import Logs, Messages, MongoFeed, log_document
@@ -53,7 +58,7 @@ from peik.archive.store import (
     Tallied,
     UpdatesState,
 )
-from peik.errors import StartError, StoreUnavailable
+from peik.errors import Problem, StartError, StoreUnavailable
 
 # Pages of the MongoDB archive for a copy, and what a copy puts into it: see `peik.archive.move`.
 
@@ -147,6 +152,84 @@ def _replacing(kind: RecordKind, record: Record) -> ReplaceOne[Document]:
     return ReplaceOne(key, document, upsert=True)
 
 
+# Archives of before had texts where sub-documents are now.
+
+_JSON_COLLECTIONS = [
+    (COLLECTIONS[kind][0], sorted(JSON_FIELDS[COLLECTIONS[kind][1]]))
+    for kind in (
+        RecordKind.SESSIONS,
+        RecordKind.MESSAGES,
+        RecordKind.VERSIONS,
+        RecordKind.EVENTS,
+        RecordKind.LOGS,
+    )
+]
+_OVER_PAGE = 500
+_OVER_PAUSE_S = 5.0  # before the next try, when the server does not answer
+
+
+class BringingOver:
+    """Makes sub-documents of texts, page by page, while the archive is in use; how far it is stands in `upgrades`. Both forms are
+    read, so that nothing waits for it, and what was changed meanwhile is left as it is: that has the new form already."""
+
+    def __init__(self, server: MongoServer) -> None:
+        self._server = server
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def done(self) -> None:
+        """Returns when everything is brought over."""
+        assert self._task is not None
+        await asyncio.shield(self._task)
+
+    async def _run(self) -> None:
+        for name, fields in _JSON_COLLECTIONS:
+            is_left = True
+            while is_left:
+                try:
+                    async with self._server.asked():
+                        is_left = await self._page(name, fields)
+                except Problem:
+                    await asyncio.sleep(_OVER_PAUSE_S)
+
+    async def _page(self, name: str, fields: Sequence[str]) -> bool:
+        """Whether there may be more."""
+        upgrades, collection = self._server.database["upgrades"], self._server.database[name]
+        place = await upgrades.find_one({"_id": f"sub-documents of {name}"}) or {}
+        if place.get("is_over"):
+            return False
+        asked: Document = {} if place.get("after") is None else {"_id": {"$gt": place["after"]}}
+        found = await collection.find(asked, dict.fromkeys(fields, True)).sort("_id", 1).limit(_OVER_PAGE).to_list()
+        changes = [change for one in found for change in _sub_documents(name, one, fields)]
+        if changes:
+            with contextlib.suppress(
+                errors.BulkWriteError
+            ):  # what a rule of the collection's owner refuses stays a text
+                await collection.bulk_write(changes, ordered=False)
+        now = {"after": found[-1]["_id"] if found else place.get("after"), "is_over": len(found) < _OVER_PAGE}
+        await upgrades.update_one({"_id": f"sub-documents of {name}"}, {"$set": now}, upsert=True)
+        return not now["is_over"]
+
+
+def _sub_documents(name: str, document: Document, fields: Sequence[str]) -> Iterator[UpdateOne]:
+    for field in fields:
+        text = document.get(field)
+        if not isinstance(text, str):
+            continue
+        made = json_fields(field, text)
+        if name == "logs":
+            made[text_of(field)] = text
+        if made != {field: text}:
+            yield UpdateOne({"_id": document["_id"], field: text}, {"$set": made})
+
+
 class MongoArchive:
     """The port `Archive`."""
 
@@ -169,8 +252,11 @@ class MongoArchive:
         self._feed = MongoFeed(self._server)
         self._logs = Logs(self._server)
         self._copying = Copying(self._server, self._feed)
+        self.bringing_over = BringingOver(self._server)
+        self.bringing_over.start()
 
     async def close(self) -> None:
+        await self.bringing_over.stop()
         await self._gathering.drained()
         await self._server.close()
 

@@ -93,8 +93,9 @@ class MongoServer:
             hello: dict[str, Any] = await self.database.command("hello")
             if "setName" not in hello:
                 told.append(
-                    "MongoDB runs as a single server without a replica set: a disk that dies takes the archive with it, and a "
-                    "failing server is not replaced. Run a replica set, and take backups."
+                    "MongoDB runs as a single server, not as a replica set. What is archived outlives a power cut, but a disk "
+                    "that dies takes it along, and nobody stands in for a server that fails. Take backups (mongodump), or run "
+                    "a replica set."
                 )
         return told
 

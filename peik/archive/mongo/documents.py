@@ -1,4 +1,5 @@
-"""Records as documents: fields as in the records, times as dates without `_ms` in their names, and nothing where nothing is."""
+"""Records as documents: fields as in the records, times as dates without `_ms` in their names, nothing where nothing is, and what
+is JSON in a record as a sub-document, so that others can ask for what is in it."""
 
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -27,17 +28,74 @@ Document = dict[str, Any]
 R = TypeVar("R", Session, Message, Happening, ChatState, UpdatesState, FeedRecord, ReaderPlace, LogLine)
 
 
+# Of which records what is JSON. `body` of a line of a feed is read by nobody but Peik.
+JSON_FIELDS: dict[type, frozenset[str]] = {
+    Session: frozenset({"metadata"}),
+    Message: frozenset({"media", "raw"}),
+    Happening: frozenset({"payload"}),
+    LogLine: frozenset({"fields"}),
+}
+_NO_FIELDS: frozenset[str] = frozenset()
+_DEPTH_MAX = 80  # MongoDB takes a hundred, and the field itself lies in a document
+_INT64 = 2**63
+
+
 def document_of(record: Record) -> Document:
     found: Document = {}
+    parts = JSON_FIELDS.get(type(record), _NO_FIELDS)
     for name in record.__struct_fields__:
         value = getattr(record, name)
         if value is None:
             continue
         if name.endswith("_ms"):
             found[name[:-3]] = DatetimeMS(value)
+        elif name in parts:
+            found |= json_fields(name, str(value))
         else:
             found[name] = str(value) if isinstance(value, str) else value
     return found
+
+
+def json_fields(name: str, text: str) -> Document:
+    """A JSON text as the fields that it becomes: a sub-document, beside it the text where another text would be made of that; or
+    the text alone if a document cannot be that."""
+    try:
+        value = msgspec.json.decode(text)
+        again = msgspec.json.encode(value).decode()
+    except (msgspec.MsgspecError, RecursionError, ValueError):
+        return {name: text}
+    if not isinstance(value, dict) or not _fits(value, 0):
+        return {name: text}
+    return {name: value} if again == text else {name: value, text_of(name): text}
+
+
+def text_of(name: str) -> str:
+    """The field with the text as it came."""
+    return f"{name}_json"
+
+
+def _fits(value: Any, depth: int) -> bool:
+    """Whether MongoDB keeps it as it is, and can be asked for it."""
+    match value:
+        case dict():
+            return depth < _DEPTH_MAX and all(_is_name(key) and _fits(one, depth + 1) for key, one in value.items())
+        case list():
+            return depth < _DEPTH_MAX and all(_fits(one, depth + 1) for one in value)
+        case int():
+            return -_INT64 <= value < _INT64
+        case _:
+            return True
+
+
+def _is_name(key: str) -> bool:
+    return bool(key) and key[0] != "$" and "." not in key and "\0" not in key
+
+
+def _text(document: Mapping[str, Any], name: str, value: Any) -> str:
+    kept = document.get(text_of(name))
+    if isinstance(kept, str):
+        return kept
+    return value if isinstance(value, str) else msgspec.json.encode(value, enc_hook=int).decode()
 
 
 def message_document(message: Message) -> Document:
@@ -60,9 +118,14 @@ def edited_at(message: Message) -> DatetimeMS | None:
 
 def record_of(document: Mapping[str, Any], kind: type[R]) -> R:
     found: Document = {}
+    parts = JSON_FIELDS.get(kind, _NO_FIELDS)
     for name in kind.__struct_fields__:
         value = document.get(name.removesuffix("_ms"))
-        if value is not None:
+        if value is None:
+            continue
+        if name in parts:
+            found[name] = _text(document, name, value)
+        else:
             found[name] = int(value) if isinstance(value, DatetimeMS) else value
     return msgspec.convert(found, kind)
 
@@ -72,7 +135,7 @@ def key_filter(message: Message) -> Document:
 
 
 # Fields that a newer version may lack. What a deletion or a letter said of the message stays.
-_OPTIONAL = frozenset({"sender_id", "reply_to", "grouped_id", "media", "raw", "words"})
+_OPTIONAL = frozenset({"sender_id", "reply_to", "grouped_id", "media", "media_json", "raw", "raw_json", "words"})
 
 
 def change_to(message: Message) -> Document:

@@ -26,6 +26,7 @@ from peik.archive.mongo.documents import (
     of_person,
     page_of,
     record_of,
+    text_of,
     version_document,
 )
 from peik.archive.rules import (
@@ -488,7 +489,8 @@ class Logs:
 
 
 def log_document(line: LogLine) -> Document:
-    return {**document_of(line), "digest": digest_of(line)}
+    # Its text is there in any case: it is what is searched.
+    return {**document_of(line), text_of("fields"): line.fields, "digest": digest_of(line)}
 
 
 def _where_logs(wanted: LogFilter) -> Document:
@@ -500,5 +502,5 @@ def _where_logs(wanted: LogFilter) -> Document:
     if wanted.text is not None:
         # A pattern may not hold NUL itself. No line does, so nothing is found.
         anywhere = {"$regex": re.escape(wanted.text).replace("\0", r"\x00"), "$options": "i"}
-        asked["$or"] = [{"event": anywhere}, {"fields": anywhere}]
+        asked["$or"] = [{"event": anywhere}, {text_of("fields"): anywhere}, {"fields": anywhere}]
     return asked

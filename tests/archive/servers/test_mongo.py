@@ -13,11 +13,20 @@ from pymongo.database import Database
 from pymongo.errors import DuplicateKeyError
 
 from peik.archive.mongo.archive import MongoArchive
-from peik.archive.store import Archive, ArchiveRetention, Fed, KeptCounts, RecordKind
+from peik.archive.store import (
+    Archive,
+    ArchiveRetention,
+    EventFilter,
+    Fed,
+    KeptCounts,
+    LogFilter,
+    MessageFilter,
+    RecordKind,
+)
 from peik.errors import StartError
 from tests.archive.mongo_server import MongoServer, shared
 from tests.archive.places import MongoPlace, opened
-from tests.archive.samples import NOW, PERSON, line, message, session
+from tests.archive.samples import NOW, PERSON, event, line, log, message, session
 
 DOCUMENTED = {
     "telegram_sessions": [[("session_id", 1)], [("agent_id", 1)], [("phone", 1)]],
@@ -86,6 +95,70 @@ async def test_a_server_that_is_none_is_said_in_a_sentence(url: str) -> None:
     with pytest.raises(StartError) as met:
         await MongoArchive(url).open()
     assert "PEIK_ARCHIVE" in str(met.value) or "as the archive" in str(met.value)
+
+
+# ---- sub-documents ----
+
+RAW = '{"id":7,"peer":{"user_id":9007199254740993},"views":1.0,"list":[1,{"a":null}]}'
+DEEP = '{"x":' * 99 + "1" + "}" * 99
+ODD = ['{"a": 1}', '{"$set":{"a":1}}', '{"a.b":1}', '{"":1}', '{"big":18446744073709551615}', "[1]", "no JSON", DEEP]
+
+
+async def test_what_is_json_can_be_asked_for_and_comes_back_as_it_came(tmp_path: Path) -> None:
+    place = MongoPlace(tmp_path)
+    async with opened(place) as archive:
+        await archive.add_session(session(metadata='{"team":"sales","tags":["a","b"]}'))
+        await archive.keep_messages([message(1, raw=RAW, media='{"name":"a.pdf"}')])
+        await archive.keep_messages([message(2, raw='{"a": 1}'), message(3, raw='{"b":2}')])
+        await archive.keep_messages([message(2, edited_at_ms=5), message(3, raw='{"c":3}', edited_at_ms=5)])
+        await archive.keep_events([event(f"odd{number}", payload=text) for number, text in enumerate(ODD)])
+        await archive.keep_logs([log("sent", fields='{"took_s": 1.5, "chat": 7}')])
+        with by_hand(place) as database:
+            assert database["telegram_sessions"].count_documents({"metadata.team": "sales"}) == 1
+            assert database["messages"].count_documents({"raw.peer.user_id": 9007199254740993}) == 1
+            assert database["messages"].count_documents({"media.name": "a.pdf", "raw.list.a": None}) == 1
+            assert database["message_versions"].count_documents({"raw.b": 2}) == 1
+            assert database["messages"].count_documents({"raw.c": 3}) == 1
+            assert database["messages"].count_documents({"raw_json": {"$ne": None}}) == 0
+            assert database["events"].count_documents({"payload.a": 1}) == 1
+            assert database["logs"].count_documents({"fields.took_s": {"$gt": 1}}) == 1
+        found, _ = await archive.messages(MessageFilter(), cursor=None, limit=9)
+        assert {one.message_id: one.raw for one in found} == {1: RAW, 2: None, 3: '{"c":3}'}
+        events, _ = await archive.events(EventFilter(), cursor=None, limit=99)
+        assert sorted(one.payload for one in events) == sorted(ODD)
+        logs, _ = await archive.logs(LogFilter(text='"chat": 7'), cursor=None, limit=9)
+        assert [one.fields for one in logs] == ['{"took_s": 1.5, "chat": 7}']
+
+
+async def test_an_archive_of_before_is_brought_over_and_read_meanwhile(tmp_path: Path) -> None:
+    place = MongoPlace(tmp_path)
+    async with opened(place) as archive:
+        await archive.add_session(session(metadata='{"team":"sales"}'))
+        await archive.keep_messages([message(number, raw=RAW) for number in range(1, 1203)])
+        await archive.keep_events([event("e1", payload='{"a": 1}')])
+        await archive.keep_logs([log("sent", fields='{"n":1}')])
+    texts = {
+        "telegram_sessions": ("metadata", '{"team":"sales"}'),
+        "messages": ("raw", RAW),
+        "events": ("payload", '{"a": 1}'),
+    }
+    with by_hand(place) as database:
+        for name, (field, text) in {**texts, "logs": ("fields", '{"n":1}')}.items():
+            database[name].update_many({}, {"$set": {field: text}, "$unset": {f"{field}_json": ""}})
+        database["upgrades"].drop()
+    async with opened(place) as archive:
+        found = await archive.session("s1")
+        assert found is not None
+        assert found.metadata == '{"team":"sales"}'
+        await archive.bringing_over.done()
+        with by_hand(place) as database:
+            assert database["telegram_sessions"].count_documents({"metadata.team": "sales"}) == 1
+            assert database["messages"].count_documents({"raw.peer.user_id": 9007199254740993}) == 1202
+            assert database["events"].count_documents({"payload.a": 1}) == 1
+            assert database["logs"].count_documents({"fields.n": 1}) == 1
+        assert len((await archive.logs(LogFilter(text='"n":1'), cursor=None, limit=9))[0]) == 1
+        assert (await archive.messages(MessageFilter(), cursor=None, limit=1))[0][0].raw == RAW
+        assert (await archive.events(EventFilter(), cursor=None, limit=1))[0][0].payload == '{"a": 1}'
 
 
 # ---- the feed ----
