@@ -15,6 +15,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
         "42 --method sendPhoto --file photo=cat.jpg",
     ),
     "status": ("17",),
+    "log": ("--state failed --since 1d", "--user 42 --type receipt"),
     "letters": ("--state failed --since 1h", '--chat 42 --text "order 7"'),
     "cancel": ("17", "--chat 42 --state delayed --yes"),
     "change": ("17 --priority 1", "17 --send-at now"),

@@ -31,7 +31,8 @@ from peik.core.letter import OnUncertain, State
 from peik.core.lifecycle import UNCERTAIN
 from peik.core.units import rfc3339
 from peik.errors import BadInput, NotFound, Unavailable
-from peik.outbox.api import ChangeBody, LetterApi, LetterQuery, LettersQuery, ResolveBody
+from peik.outbox.answers import LoggedMessageAnswer, MessageLogAnswer
+from peik.outbox.api import ChangeBody, LetterApi, LetterQuery, LettersQuery, LogQuery, MessageQuery, ResolveBody
 from peik.outbox.service import CLEARED
 from peik.web.parse import write_query
 
@@ -312,6 +313,20 @@ class LetterCalls:
             if page.before is None:
                 return
             before = int(page.before)
+
+    async def message_log(self, **which: Unpack[Filter]) -> AsyncIterator[LoggedMessageAnswer]:
+        """Every message of a filter with text, state, error and times, also those whose letters are gone; the newest first."""
+        wanted = filter_of(which, FILTER_NAMES - {"cause", "trace"})
+        terms = {name: getattr(wanted, name) for name in MessageQuery.__struct_fields__}
+        cursor: str | None = None
+        while True:
+            query = LogQuery(**terms, cursor=cursor, limit=PAGE_LETTERS)
+            page = await self._open_transport().ask(LetterApi.list_log, into=MessageLogAnswer, query=query)
+            for message in page.messages:
+                yield message
+            cursor = page.next_cursor
+            if cursor is None:
+                return
 
     # ---- acting on letters ----
 

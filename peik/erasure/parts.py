@@ -336,7 +336,9 @@ class LettersPart:
                 line.id
                 for line in page
                 if person.bot_id in (None, line.bot_id)
-                and (person.is_chat(line.chat) or person.is_called(line.user_id) or names(person, line.error))
+                and (
+                    person.is_chat(line.chat) or person.is_called(line.user_id) or names(person, line.error, line.text)
+                )
             ]
             gone += len(theirs) if is_dry or not theirs else await self._forgetting.drop_logged(theirs)
             if cursor is None:

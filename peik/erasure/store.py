@@ -25,6 +25,7 @@ class LoggedLine(msgspec.Struct, frozen=True, kw_only=True):
     chat: Chat | None
     user_id: str | None
     error: str | None
+    text: str | None = None
 
 
 class KeptKey(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,11 +28,13 @@ from peik.notifications.model import (
     TYPE_PATTERN,
     USER_PATTERN,
     Attachment,
+    LetterTerms,
     NoticeView,
     NotifyRequest,
     User,
     checked_user,
 )
+from peik.outbox.api import BackoffBody
 from peik.web.access import Caller
 from peik.web.openapi import LIMIT_DEFAULT
 from peik.web.operations import operation
@@ -160,6 +162,13 @@ class NotificationBody(msgspec.Struct, forbid_unknown_fields=True):
     idempotency_key: str | None = None
     webhook_url: str | None = None
     metadata: dict[str, Any] = {}
+    attempts: int | None = None
+    backoff_ms: int | None = None
+    backoff: BackoffBody | None = None
+    timeout_ms: int | None = None
+    timeout: int | None = None  # BullMQ's word for the same
+    message_type: str | None = None  # of its letters; else its type
+    kind: str | None = msgspec.field(name="messageType", default=None)  # the same, as JavaScript writes it
 
 
 class NotificationBatch(msgspec.Struct, forbid_unknown_fields=True):
@@ -195,9 +204,22 @@ def request_of(body: NotificationBody, caller: Caller, *, key: str | None = None
         send_at_ms=instant_ms(body.send_at, "send_at"),
         expires_at_ms=instant_ms(body.expires_at, "expires_at"),
         metadata=body.metadata,
+        terms=_terms(body),
         hook=own,
         bot_ids=caller.key.bot_ids,
     )
+
+
+def _terms(body: NotificationBody) -> LetterTerms | None:
+    backoff = body.backoff or BackoffBody()
+    terms = LetterTerms(
+        attempts=body.attempts,
+        backoff_ms=backoff.delay if body.backoff_ms is None else body.backoff_ms,
+        backoff=backoff.type,
+        timeout_ms=body.timeout if body.timeout_ms is None else body.timeout_ms,
+        message_type=body.kind if body.message_type is None else body.message_type,
+    )
+    return None if terms == LetterTerms() else terms
 
 
 def _chat(value: int | str | None) -> int | str | None:

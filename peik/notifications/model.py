@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from peik.core.documents import Filing, StoredDocument
-from peik.core.letter import Priority
+from peik.core.letter import Backoff, Priority
 from peik.core.notice import places_of, put_in
 from peik.core.quiet import Quiet
 from peik.errors import BadInput
@@ -195,6 +195,16 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     params: dict[str, Any]
 
 
+class LetterTerms(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How its letters are to be tried, where somebody says so; as for any letter."""
+
+    attempts: int | None = None
+    backoff_ms: int | None = None
+    backoff: Backoff = Backoff.EXPONENTIAL
+    timeout_ms: int | None = None
+    message_type: str | None = None  # None: the notification's own type
+
+
 class NotifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One notification as a caller hands it in: for a user by his name, or for a chat."""
 
@@ -214,6 +224,7 @@ class NotifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     send_at_ms: int | None = None
     expires_at_ms: int | None = None
     metadata: dict[str, Any] = {}
+    terms: LetterTerms | None = None
     hook: int | str | None = None
     bot_ids: frozenset[int] | None = None  # those that the caller may use; None: all
 
@@ -268,6 +279,7 @@ class Parcel(msgspec.Struct, frozen=True, kw_only=True):
     hook: int | str | None = None
     expires_at_ms: int | None = None
     metadata: dict[str, Any] = {}
+    terms: LetterTerms | None = None
 
 
 class Rates(msgspec.Struct, frozen=True, kw_only=True):

@@ -170,7 +170,7 @@ def _bundles(notices: Iterable[Notice], *, may_merge: bool) -> Iterator[list[Not
     sizes: dict[object, int] = {}
     for notice in notices:
         request = notice.request
-        key: object = (request.type, request.bot_id, request.hook, request.priority)
+        key: object = (request.type, request.bot_id, request.hook, request.priority, request.terms)
         if not may_merge or request.attachment is not None or request.digest_s == 0:
             key = notice.id
         size = len(request.title) + len(request.message) + len(notice.said.template or "")
@@ -196,7 +196,8 @@ def _parcel(bundle: Sequence[Notice], bot_id: int, chat_id: int | str, *, at_ms:
     first = bundle[0].request
     ends = [one.request.expires_at_ms for one in bundle]
     metadata: dict[str, Any] = {**first.metadata} if len(bundle) == 1 else {}
-    metadata |= {"message_type": first.type, "notification_id": bundle[0].id}
+    own_type = None if first.terms is None else first.terms.message_type
+    metadata |= {"message_type": own_type or first.type, "notification_id": bundle[0].id}
     if len(bundle) > 1:
         metadata["notification_ids"] = [one.id for one in bundle]
     if first.user_id is not None:
@@ -214,6 +215,7 @@ def _parcel(bundle: Sequence[Notice], bot_id: int, chat_id: int | str, *, at_ms:
         hook=first.hook,
         expires_at_ms=None if None in ends else max(one for one in ends if one is not None),
         metadata=metadata,
+        terms=first.terms,
     )
 
 

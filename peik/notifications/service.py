@@ -43,6 +43,7 @@ from peik.notifications.model import (
 from peik.notifications.queue import NotificationDispatch, Packing, Releasing, after_quiet, calls_of, put_off
 from peik.notifications.repeats import Repeats, bot_key, digest_asked, taken
 from peik.notifications.templates import Templates
+from peik.outbox.service import check_tries
 
 # Reads requests into notices: everything that can be wrong with one is found here, before anything is promised.
 
@@ -165,6 +166,8 @@ def _check_shape(request: NotifyRequest) -> None:
         raise BadInput(code="bad_digest", detail="digest is a time from 5s to 24h, or false.")
     if request.idempotency_key is not None and not 0 < len(request.idempotency_key) <= KEY_CHARS_MAX:
         raise BadInput(code="bad_idempotency_key", detail=f"An idempotency key has 1 to {KEY_CHARS_MAX} characters.")
+    if request.terms is not None:
+        check_tries(request.terms.attempts, request.terms.backoff_ms, request.terms.timeout_ms)
     if len(msgspec.json.encode(request.metadata)) > METADATA_BYTES_MAX:
         raise BadInput(code="metadata_too_large", detail=f"Metadata holds at most {METADATA_BYTES_MAX} bytes of JSON.")
     if len(msgspec.json.encode(request)) > REQUEST_BYTES_MAX:

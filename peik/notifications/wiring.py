@@ -14,7 +14,7 @@ from peik.core.outcome import Delivered, judge
 from peik.core.token import Token
 from peik.errors import Conflict, Problem, StartError, StoreUnavailable
 from peik.notifications.links import Links, Redeeming
-from peik.notifications.model import Parcel
+from peik.notifications.model import LetterTerms, Parcel
 from peik.notifications.queue import NotificationDispatch, Packing, Releasing
 from peik.notifications.service import Checking, NotificationService, NotificationTerms
 from peik.notifications.templates import Templates, load_outreach
@@ -149,12 +149,17 @@ class OutreachLetters:
 
 def _calls(parcel: Parcel) -> list[LetterCall]:
     """All of one parcel come from one commit, so that either all or none of them are there."""
+    terms = parcel.terms or LetterTerms()
     return [
         LetterCall(
             bot_id=parcel.bot_id,
             method=call.method,
             params=msgspec.json.encode(call.params),
             priority=parcel.priority,
+            attempts=terms.attempts,
+            backoff_ms=terms.backoff_ms,
+            backoff=terms.backoff,
+            timeout_ms=terms.timeout_ms,
             expires_at_ms=parcel.expires_at_ms,
             idempotency_key=f"peik-notice:{parcel.id}:{index}",
             metadata=msgspec.json.encode(parcel.metadata),

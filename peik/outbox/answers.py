@@ -11,7 +11,18 @@ from peik.core.letter import OnUncertain, State, priority_of
 from peik.core.trace import Certainty, arrival_in, certainty, plain, trace_of
 from peik.core.units import rfc3339
 from peik.inbox.answers import InboxStatsAnswer
-from peik.outbox.store import BotRecord, Cause, ChatRecord, LaneView, LetterFilter, LetterPage, LetterView, Tally
+from peik.outbox.message_log import MessageLogPage
+from peik.outbox.store import (
+    BotRecord,
+    Cause,
+    ChatRecord,
+    LaneView,
+    LetterFilter,
+    LetterPage,
+    LetterView,
+    LoggedMessage,
+    Tally,
+)
 from peik.web.operations import Count, Id, Moment, Object
 
 if TYPE_CHECKING:
@@ -151,6 +162,54 @@ class LettersAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             letters=[LetterAnswer.of(view) for view in page.letters],
             next_cursor=None if page.cursor is None else str(page.cursor),
+            is_cut=page.is_cut,
+        )
+
+
+class LoggedMessageAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    id: Id
+    bot_id: Id
+    chat_id: str | None
+    user_id: str | None
+    message_type: str | None
+    method: str
+    text: Annotated[str | None, msgspec.Meta(description="Or the caption.")]
+    state: State
+    attempts_made: int
+    error: str | None
+    message_id: int | None
+    created_at: Moment
+    finished_at: Moment | None
+
+    @classmethod
+    def of(cls, one: LoggedMessage) -> "LoggedMessageAnswer":
+        return cls(
+            id=str(one.id),
+            bot_id=str(one.bot_id),
+            chat_id=None if one.chat is None else str(one.chat),
+            user_id=one.user_id,
+            message_type=one.message_type,
+            method=one.method,
+            text=one.text,
+            state=one.state,
+            attempts_made=one.attempts_made,
+            error=one.error,
+            message_id=one.message_id,
+            created_at=rfc3339(one.created_at_ms),
+            finished_at=rfc3339(one.finished_at_ms),
+        )
+
+
+class MessageLogAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    messages: list[LoggedMessageAnswer]
+    next_cursor: str | None
+    is_cut: Annotated[bool, msgspec.Meta(description="The page ended for the many that were looked at: go on.")]
+
+    @classmethod
+    def of(cls, page: MessageLogPage) -> "MessageLogAnswer":
+        return cls(
+            messages=[LoggedMessageAnswer.of(one) for one in page.messages],
+            next_cursor=page.cursor,
             is_cut=page.is_cut,
         )
 

@@ -27,6 +27,7 @@ from peik.outbox.answers import (
     LanesAnswer,
     LetterAnswer,
     LettersAnswer,
+    MessageLogAnswer,
     RetriedAnswer,
     StatsAnswer,
     wanted_of,
@@ -68,8 +69,8 @@ if TYPE_CHECKING:
 # ---- which letters ----
 
 
-class LetterQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Filters of letters: the same for lists, for what is done to many at once, and for commands."""
+class MessageQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What letters and lines of the message log can be found by."""
 
     state: Annotated[State | None, STATE.as_filter().saying("Where letters stand.")] = None
     bot_id: Annotated[int | None, BOT.as_filter()] = None
@@ -81,8 +82,6 @@ class LetterQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     until: Annotated[int | None, MOMENT.as_filter().saying("Accepted then or before; RFC 3339 or Unix seconds.")] = None
     text: Annotated[str | None, TEXT.saying("Words in the parameters.")] = None
     error: Annotated[str | None, TEXT.saying("Words in the reason of failure.")] = None
-    cause: Annotated[str | None, TEXT.saying("What it died of, as `GET /v1/dead/causes` says it.")] = None
-    trace: Annotated[str | None, TRACED.as_filter().saying("What they answer, for certain or likely.")] = None
 
     def wanted(self) -> LetterFilter:
         return LetterFilter(
@@ -96,9 +95,22 @@ class LetterQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             until_ms=self.until,
             text=self.text,
             error=self.error,
-            cause=self.cause,
-            trace=self.trace,
         )
+
+
+class LogQuery(MessageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    cursor: Annotated[str | None, TEXT.saying("The next_cursor of the page before.")] = None
+    limit: Annotated[int, LIMIT] = LIMIT_DEFAULT
+
+
+class LetterQuery(MessageQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Filters of letters: the same for lists, for what is done to many at once, and for commands."""
+
+    cause: Annotated[str | None, TEXT.saying("What it died of, as `GET /v1/dead/causes` says it.")] = None
+    trace: Annotated[str | None, TRACED.as_filter().saying("What they answer, for certain or likely.")] = None
+
+    def wanted(self) -> LetterFilter:
+        return msgspec.structs.replace(super().wanted(), cause=self.cause, trace=self.trace)
 
 
 class DeadQuery(LetterQuery, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -138,7 +150,7 @@ _EMPTY = msgspec.Raw(b"{}")
 _NOTHING = msgspec.Raw(b"null")  # Raw itself takes null; a union with None would take nothing else
 
 
-class _Backoff(msgspec.Struct, forbid_unknown_fields=True):
+class BackoffBody(msgspec.Struct, forbid_unknown_fields=True):
     type: Backoff = Backoff.EXPONENTIAL
     delay: int | None = None
 
@@ -152,7 +164,7 @@ class LetterBody(msgspec.Struct, forbid_unknown_fields=True):
     priority: int = 0
     attempts: int | None = None
     backoff_ms: int | None = None
-    backoff: _Backoff | None = None
+    backoff: BackoffBody | None = None
     timeout_ms: int | None = None
     timeout: int | None = None  # BullMQ's word for the same
     send_at: Time = None
@@ -229,7 +241,7 @@ def call_of(
             enclosed=enclosed,
             trace=trace,
         )
-    backoff = letter.backoff or _Backoff()
+    backoff = letter.backoff or BackoffBody()
     metadata = bytes(letter.metadata)
     return LetterCall(
         method=letter.method,
@@ -408,6 +420,14 @@ class LetterApi:
         bot_ids = narrowed.bot_ids if query.bot_id is None else frozenset([query.bot_id])
         causes = await self._letters.causes(bot_ids=bot_ids, since_ms=query.since, limit=query.limit)
         return CausesAnswer(causes=[CauseAnswer.of(one) for one in causes])
+
+    @operation("GET", "/v1/log", name="listMessageLog", tag="letters", scope="read", problems=(403, 422))
+    async def list_log(self, caller: Caller, query: LogQuery) -> MessageLogAnswer:
+        """The message log: every message with its text, state, error and times, also of letters that are gone; the newest first.
+
+        It looks through so many and not further for one page, as the list of letters does."""
+        wanted = caller.narrow(query.wanted())
+        return MessageLogAnswer.of(await self._letters.log.page(wanted, cursor=query.cursor, limit=query.limit))
 
     @operation("GET", "/v1/stats", name="getStats", tag="letters", scope="read")
     async def get_stats(self, caller: Caller) -> StatsAnswer:

@@ -132,6 +132,7 @@ def register(app: typer.Typer) -> None:
     asks(app, rich_help_panel=_PANEL)(send)
     asks(app, rich_help_panel=_PANEL)(status)
     asks(app, rich_help_panel=_PANEL)(letters)
+    asks(app, rich_help_panel=_PANEL)(log)
     asks(app, rich_help_panel=_PANEL)(cancel)
     asks(app, rich_help_panel=_PANEL)(change)
     asks(app, rich_help_panel=_PANEL)(resolve)
@@ -292,6 +293,38 @@ def letters(
         trace=trace,
     )  # fmt: skip
     show_letters(context, wanted, cursor=cursor, limit=limit, empty="There are no such letters.")
+
+
+def log(
+    context: CommandContext,
+    state: Annotated[State | None, typer.Option(help="In this state.", rich_help_panel="Which letters")] = None,
+    bot: OfBot = None,
+    chat: OfChat = None,
+    user: OfUser = None,
+    kind: OfType = None,
+    method: OfMethod = None,
+    since: Since = None,
+    text: WithText = None,
+    error: WithError = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+) -> None:
+    """Show the message log: what was sent, to whom, and what became of it, also of letters that are gone."""
+    wanted = filters(
+        state=state, bot=bot, chat=chat, user=user, kind=kind, method=method, since=since, text=text, error=error
+    )
+    page = context.client.document(_api().list_log, query={**wanted, **page_of(cursor, limit)})
+    found = page["messages"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.outbox.tables import log_table
+
+        return log_table(found)
+
+    context.show(page, draw)
+    if page["next_cursor"] is not None:
+        context.note(f"There may be more: --cursor {page['next_cursor']}")
 
 
 def show_letters(

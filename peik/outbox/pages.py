@@ -18,7 +18,8 @@ from peik.core.trace import certainty, plain
 from peik.errors import BadInput, Problem
 from peik.inbox.answers import after_ms, ended_after_ms, text_of
 from peik.outbox.answers import arrival_behind
-from peik.outbox.api import LetterQuery
+from peik.outbox.api import LetterQuery, MessageQuery
+from peik.outbox.message_log import MessageLogPage
 from peik.outbox.store import NOW, Counted, LetterFilter, LetterView, Tally
 from peik.web.dashboard.board import Board, Page, Visitor
 from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bots_seen, query_of, with_zones
@@ -38,6 +39,7 @@ FILTERS = (
     "user_id",
     "message_type",
 )
+LOG_FILTERS = tuple(name for name in FILTERS if name not in ("trace", "cause"))
 WORDS_CHARS_MAX = 120
 ACTS = ("retry", "clear", "cancel")
 _SAID = {"retry": "letters_all_retried", "clear": "letters_all_cleared", "cancel": "letters_all_cancelled"}
@@ -65,6 +67,7 @@ class LetterPages:
         # Before those of one letter, whose path would take these words for ids.
         return (
             ("GET", "/admin/letters", self.show, Role.VIEWER, "letters.list"),
+            ("GET", "/admin/log", self.show_log, Role.VIEWER, "letters.log"),
             ("GET", "/admin/letters/new", self.new, Role.OPERATOR, "letters.new"),
             ("POST", "/admin/letters/new", self.send, Role.OPERATOR, "letters.send"),
             ("GET", "/admin/letters/bulk", self.confirm, Role.OPERATOR, "letters.confirm"),
@@ -98,6 +101,40 @@ class LetterPages:
             acts=_acts_on(told.get("state")) if lines and visitor.may(Role.OPERATOR) else (),
             cursor=cursor,
             is_cut=is_cut,
+            is_filtered=bool(told.keys() - {"state"}),
+            problem=problem,
+        )
+
+    async def show_log(self, request: Request, visitor: Visitor) -> Response:
+        query = request.query_params
+        told: dict[str, str] = {}
+        page = MessageLogPage(messages=[], cursor=None)
+        problem: Problem | None = None
+        try:
+            told = asked(query, LOG_FILTERS)
+            wanted = read_query(MessageQuery, with_zones(told, visitor.zone)).wanted()
+            cursor = query.get("cursor") or None
+            page = await self._service.log.page(visitor.caller.narrow(wanted), cursor=cursor, limit=PAGE)
+        except BadInput as error:
+            problem = error
+        tabs = [
+            (
+                str(state),
+                f"/admin/log{query_of({n: text for n, text in told.items() if n != 'state'}, state=state)}",
+                None,
+            )
+            for state in ("", *State)
+        ]
+        return self._board.page(
+            request,
+            visitor,
+            "log.html",
+            messages=page.messages,
+            told=told,
+            tab_lines=tabs,
+            bots=bots_seen(self._service, visitor),
+            cursor=page.cursor,
+            is_cut=page.is_cut,
             is_filtered=bool(told.keys() - {"state"}),
             problem=problem,
         )

@@ -33,6 +33,7 @@ from peik.core.provisional import may_name_one
 from peik.core.token import Token
 from peik.core.trace import current_trace
 from peik.errors import BadInput, InDoubt, NotFound, TooLarge
+from peik.outbox.message_log import MessageLog
 from peik.outbox.provisional import ProvisionalIds
 from peik.outbox.store import (
     AcceptedLetter,
@@ -175,6 +176,7 @@ class OutboxService:
         self._expect = expect
         self.guests = guests
         self.provisional = provisional
+        self.log = MessageLog(store)
         self._bots: dict[int, BotRecord] = {}
         self._waiters: dict[int, list[asyncio.Future[None]]] = defaultdict(list)
         self._is_hurried = False
@@ -859,15 +861,19 @@ def _is_too_late(call: LetterCall, at_ms: int) -> bool:
     return call.expires_at_ms is not None and call.expires_at_ms <= at_ms
 
 
-def _check_terms(call: LetterCall, at_ms: int) -> None:
+def check_tries(attempts: int | None, backoff_ms: int | None, timeout_ms: int | None) -> None:
     bounds: tuple[tuple[str, int | None, int, int], ...] = (
-        ("attempts", call.attempts, 1, ATTEMPTS_MAX),
-        ("backoff_ms", call.backoff_ms, 0, BACKOFF_MS_LIMIT),
-        ("timeout_ms", call.timeout_ms, 1, TIMEOUT_MS_LIMIT),
+        ("attempts", attempts, 1, ATTEMPTS_MAX),
+        ("backoff_ms", backoff_ms, 0, BACKOFF_MS_LIMIT),
+        ("timeout_ms", timeout_ms, 1, TIMEOUT_MS_LIMIT),
     )
     for name, value, least, most in bounds:
         if value is not None and not least <= value <= most:
             raise BadInput(code=f"bad_{name}", detail=f"{name} must be between {least} and {most}.")
+
+
+def _check_terms(call: LetterCall, at_ms: int) -> None:
+    check_tries(call.attempts, call.backoff_ms, call.timeout_ms)
     if _is_too_late(call, at_ms) and call.idempotency_key is None:
         raise BadInput(code="already_expired", detail="expires_at is in the past.")
     if call.send_at_ms is not None and call.expires_at_ms is not None and call.send_at_ms >= call.expires_at_ms:

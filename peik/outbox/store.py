@@ -167,6 +167,30 @@ class LetterPage(msgspec.Struct, frozen=True, kw_only=True):
     is_cut: bool = False
 
 
+class LoggedMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of the message log: what is known of a letter for longer than it is kept."""
+
+    id: int
+    bot_id: int
+    chat: Chat | None
+    user_id: str | None
+    message_type: str | None
+    method: str
+    state: State
+    attempts_made: int
+    error: str | None
+    message_id: int | None
+    text: str | None  # or the caption; None also for lines of older versions
+    created_at_ms: int
+    finished_at_ms: int | None
+    is_here: bool = False  # its letter is
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Where it stands in the log."""
+        return self.created_at_ms, self.id
+
+
 class Counted(msgspec.Struct, frozen=True, kw_only=True):
     """How many letters a filter finds. `is_least`: there may be more, which nobody counted."""
 
@@ -319,6 +343,9 @@ class Store(Protocol):
 
     async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
         """Those of these letters that are here, in the order of their ids."""
+
+    async def logged(self, *, below: tuple[int, int] | None, limit: int) -> list[LoggedMessage]:
+        """Lines of letters that are gone, the newest first, below a place (created at, id)."""
 
     async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
         """How many letters a filter finds, counted up to a bound and with a bound on the work."""

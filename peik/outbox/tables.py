@@ -24,6 +24,25 @@ def letters_table(letters: Sequence[Document], *, empty: str, is_dead: bool = Fa
     return table(columns, rows, right=("id", "tries"), shrinking=("says", "method", "chat"), empty=empty)
 
 
+def log_table(messages: Sequence[Document]) -> RenderableType:
+    columns = ["id", "at", "state", "chat", "user", "type", "text", "error"]
+    rows = [
+        [
+            one["id"],
+            when(one["created_at"]),
+            state(one["state"]),
+            one["chat_id"],
+            one["user_id"],
+            one["message_type"],
+            _shortened(str(one["text"] or one["method"])),
+            one["error"],
+        ]
+        for one in messages
+    ]
+    shrinking = ("text", "error", "chat", "user", "type")
+    return table(columns, rows, right=("id",), shrinking=shrinking, empty="There are no such messages.")
+
+
 def _cells(letter: Document) -> dict[str, object]:
     return {
         "id": letter["id"],

@@ -44,7 +44,8 @@ class SqlForgetting(ABC):
         after = int(cursor or 0)
         rows = await self._in_read(lambda one: one.rows(self.sql["logged"], after=after, limit=limit))
         lines = [
-            LoggedLine(id=row[0], bot_id=row[1], chat=self._chat(row[2]), user_id=row[3], error=row[4]) for row in rows
+            LoggedLine(id=row[0], bot_id=row[1], chat=self._chat(row[2]), user_id=row[3], error=row[4], text=row[5])
+            for row in rows
         ]
         return lines, str(lines[-1].id) if len(lines) == limit else None
 

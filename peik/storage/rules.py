@@ -75,6 +75,9 @@ async def find_open(
     return found
 
 
+ABOVE_ALL = (2**63 - 1, 2**63 - 1)  # the place in the message log that every line is below
+
+
 def turned(letters: list[LetterView], *, limit: int, oldest_looked: int | None) -> LetterPage:
     """A page of what was found. `oldest_looked`: where the look ended for its bound; None: it saw the end."""
     if len(letters) >= limit:

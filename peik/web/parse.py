@@ -236,11 +236,15 @@ def required_in(query: type[msgspec.Struct]) -> frozenset[str]:
     return frozenset(field.name for field in msgspec.structs.fields(query) if field.required)
 
 
+_PLAIN_NAMES = {"userId": "user_id", "messageType": "message_type"}  # as JavaScript writes them, also in metadata
+
+
 def read_query(query: type[Q], given: Mapping[str, str]) -> Q:
     """A query that forbids unknown fields refuses an unknown name: a mistyped filter must not mean "everything". It may have
     words of its own for that, as `unknown_filter`."""
     params = params_of(query)
     required = required_in(query)
+    given = {_PLAIN_NAMES.get(name, name): value for name, value in given.items()}
     if query.__struct_config__.forbid_unknown_fields and (unknown := set(given) - set(params)):
         known = f". There are: {', '.join(params)}" if len(params) > 1 else f"; only {', '.join(params)}"
         usual = f"There is no filter {', '.join(sorted(unknown))}{known}."

@@ -29,6 +29,7 @@ def test_letters_are_listed_page_by_page_and_by_filter(way: str, tmp_path: Path)
         assert [one.id async for one in peik.letters()] == [letter.id for letter in reversed(letters)]
         assert len([one async for one in peik.letters(state=State.DELAYED, chat_id=2)]) == 150
         assert len([one async for one in peik.letters(message_type="news", bot_id=BOT)]) == 225
+        assert len([one.text async for one in peik.message_log(message_type="news", bot_id=BOT)]) == 225
         assert [one.params["text"] async for one in peik.letters(user_id=7)] == ["n7"]
         assert [one.chat_id async for one in peik.letters(text="N444", method="sendMessage")] == [1]
         assert [one async for one in peik.letters(state="completed")] == []

@@ -61,6 +61,23 @@ def test_letters_are_found_by_their_text_and_opened_with_their_history(tmp_path:
     visit(tmp_path, story)
 
 
+def test_the_message_log_shows_also_what_is_gone(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        gone, _ = await dead(home, 2)
+        await home.peik.outbox.service.clear_dead(LetterFilter(chat=100))
+        async with home.visitor("read") as browser:
+            page = await browser.get("/admin/log?state=failed")
+            assert "dies 0" in page.text
+            assert FINAL in page.text
+            assert f"/admin/letters/{gone}" not in page.links
+            page = await browser.submit(page, "/admin/log", text="DIES 1")
+            assert "dies 1" in page.text
+            assert "dies 0" not in page.text
+            assert "cursor" in (await browser.get("/admin/log?cursor=x")).text
+
+    visit(tmp_path, story)
+
+
 def test_the_list_is_paged_filtered_by_tabs_and_says_what_is_wrong_with_a_filter(tmp_path: Path) -> None:
     async def story(home: House) -> None:
         ids = [await accept(home, text=f"number {number}", chat=number + 1, send_at_ms=1 << 42) for number in range(60)]

@@ -181,6 +181,7 @@ def test_everything_that_a_notification_may_carry() -> None:
             ({"type": "o", "message": "x", "photo": "p", "document": "d"}, "several_attachments"),
             ({"type": "o", "message": "x", "digest": "soon"}, "bad_digest"),
             ({"type": "o", "message": "x", "chat_id": "me"}, "which_recipient"),
+            ({"type": "o", "message": "x", "attempts": 0}, "bad_attempts"),
         ):
             status, problem = await client.ask("POST", "/v1/notifications", {"user_id": "lena", **wrong})
             assert (status, problem["code"]) == (422, code)
@@ -193,6 +194,26 @@ def test_everything_that_a_notification_may_carry() -> None:
         assert len((await client.ask("GET", "/v1/templates"))[1]["templates"]) == 1
         assert (await client.ask("DELETE", "/v1/templates/task/ru"))[0] == 204
         assert (await client.ask("GET", "/v1/templates/task/ru"))[0] == 404
+
+    tell(story)
+
+
+def test_the_terms_of_a_job_as_bullmq_writes_them_go_for_its_letters() -> None:
+    async def story(house: House, client: Client) -> None:
+        terms = {"attempts": 3, "backoff": {"type": "fixed", "delay": 700}, "timeout": 9000, "messageType": "task"}
+        body = {"type": "task_assigned", "title": "T", "message": "x", "chat_id": LENA, **terms}
+        status, answer = await client.ask("POST", "/v1/notifications", body)
+        assert status == 202, answer
+        runtime = house.stage.peik
+        view = await runtime.outbox.service.letter(int(answer["letter_id"]))
+        assert (view.attempts, view.message_type) == (3, "task")
+        (letter,) = next(iter((await runtime.store.fronts(BOT, [(LENA, 0)], letters=1)).values())).letters
+        assert (letter.backoff_ms, str(letter.backoff), letter.timeout_ms, letter.counts_uncertain) == (
+            700,
+            "fixed",
+            9000,
+            True,
+        )
 
     tell(story)
 

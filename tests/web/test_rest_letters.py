@@ -58,9 +58,34 @@ def test_a_job_as_bullmq_writes_it_is_read(tmp_path: Path) -> None:
         await sim.post("faults", kind="dark")
         terms = {"attempts": 3, "backoff": {"type": "exponential", "delay": 2000}, "timeout": 30_000}
         job = await accept(server, metadata={"userId": "u7", "messageType": "receipt"}, **terms)
-        both = "user_id=u7&message_type=receipt"
-        (letter,) = (await server.get(f"/v1/letters?{both}"))["letters"]
-        assert (letter["id"], letter["attempts"], letter["metadata"]["userId"]) == (job, 3, "u7")
+        for both in ("user_id=u7&message_type=receipt", "userId=u7&messageType=receipt"):
+            (letter,) = (await server.get(f"/v1/letters?{both}"))["letters"]
+            assert (letter["id"], letter["attempts"], letter["metadata"]["userId"]) == (job, 3, "u7")
+
+    play(tmp_path, story)
+
+
+def test_the_message_log_keeps_what_became_of_letters_that_are_gone(tmp_path: Path) -> None:
+    async def story(server: Server, sim: Sim) -> None:
+        await kill_letters(server, sim, 2)
+        sent = await accept(server, metadata={"userId": "u7", "messageType": "receipt"}, params={"text": "Paid"})
+        await server.get(f"/v1/letters/{sent}?wait=200s")
+        assert (await server.call("DELETE", "/v1/dead"))[1] == {"cleared": 2}
+        log = (await server.get("/v1/log"))["messages"]
+        told = [(one["state"], one["text"], one["user_id"], one["message_type"], one["attempts_made"]) for one in log]
+        assert told == [
+            ("completed", "Paid", "u7", "receipt", 1),
+            ("failed", "dies 1", None, None, 1),
+            ("failed", "dies 0", None, None, 1),
+        ]
+        assert log[1]["error"] == "Bad Request: message is too long"
+        assert all(one["created_at"] and one["finished_at"] for one in log)
+        page = await server.get("/v1/log?state=failed&limit=1")
+        following = await server.get(f"/v1/log?state=failed&limit=1&cursor={page['next_cursor']}")
+        assert [one["text"] for one in page["messages"] + following["messages"]] == ["dies 1", "dies 0"]
+        assert (await server.get("/v1/log?userId=u7"))["messages"] == log[:1]
+        for query, code in (("cursor=x", "bad_cursor"), ("cause=x", "unknown_filter")):
+            assert (await server.call("GET", f"/v1/log?{query}"))[1]["code"] == code
 
     play(tmp_path, story)
 

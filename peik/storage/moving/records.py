@@ -167,6 +167,7 @@ class MovedLogLine(Record, frozen=True):
     message_id: int | None
     created_at: int
     finished_at: int | None
+    text: str | None
 
 
 class WaitingHook(Record, frozen=True):

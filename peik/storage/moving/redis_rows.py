@@ -254,6 +254,7 @@ class _LogRow(msgspec.Struct, omit_defaults=True, frozen=True):
     error: str | None = None
     ended: int | None = None
     message: int | None = None
+    text: str | None = None
 
 
 _decode_log = msgspec.msgpack.Decoder(_LogRow).decode
@@ -273,6 +274,7 @@ def log_row(line: MovedLogLine) -> bytes:
             error=line.error,
             ended=line.finished_at,
             message=line.message_id,
+            text=line.text,
         )
     )
 
@@ -292,6 +294,7 @@ def log_of(letter_id: int, raw: bytes) -> MovedLogLine:
         message_id=one.message,
         created_at=one.at,
         finished_at=one.ended,
+        text=one.text,
     )
 
 

@@ -15,6 +15,7 @@ from peik.outbox.store import (
     LetterFilter,
     LetterPage,
     LetterView,
+    LoggedMessage,
     SentMessage,
     Sweep,
     Tally,
@@ -31,6 +32,7 @@ from peik.storage.sqlite.rows import (
     bot_from_row,
     chat_from_row,
     letter_from_row,
+    logged_from_row,
     view_from_row,
 )
 
@@ -197,6 +199,11 @@ _CAUSE = f"CASE WHEN length({_PLAIN}) <= {CAUSE_CHARS_MAX} THEN {_PLAIN} ELSE le
 
 _AMONG_BOTS = "= ANY (:bot_ids::bigint[])"
 DIALECT = rules.Dialect("strpos", _CAUSE, _AMONG_BOTS, queries.encode, sorted)
+
+
+async def logged(session: PostgresSession, below: tuple[int, int], limit: int) -> list[LoggedMessage]:
+    rows = await session.rows(_SQL["logged"], at=below[0], id=below[1], limit=limit)
+    return [logged_from_row([*row[:2], None if row[2] is None else queries.decode(row[2]), *row[3:]]) for row in rows]
 
 
 async def page(

@@ -21,6 +21,7 @@ from peik.outbox.store import (
     LetterFilter,
     LetterPage,
     LetterView,
+    LoggedMessage,
     Marked,
     Retention,
     SentMessage,
@@ -302,6 +303,9 @@ class PostgresStore(OpenPostgres, SqlKeys):
     async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
         at_ms = self._clock.wall_ms()
         return await self.read(lambda one: reads.sorted_views(one, letter_ids, at_ms))
+
+    async def logged(self, *, below: tuple[int, int] | None, limit: int) -> list[LoggedMessage]:
+        return await self.read(lambda one: reads.logged(one, below or rules.ABOVE_ALL, limit))
 
     async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
         at_ms = self._clock.wall_ms()

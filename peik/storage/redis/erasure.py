@@ -34,6 +34,7 @@ class _Logged(msgspec.Struct, frozen=True):
     chat: str | None = None
     user: str | None = None
     error: str | None = None
+    text: str | None = None
 
 
 _decode_logged = msgspec.msgpack.Decoder(_Logged).decode
@@ -65,7 +66,11 @@ class RedisForgetting:
         for field, raw in rows:
             one = _decode_logged(raw)
             chat = None if one.chat is None else chat_of(one.chat)
-            lines.append(LoggedLine(id=int(field), bot_id=int(one.bot), chat=chat, user_id=one.user, error=one.error))
+            lines.append(
+                LoggedLine(
+                    id=int(field), bot_id=int(one.bot), chat=chat, user_id=one.user, error=one.error, text=one.text
+                )
+            )
         return lines, following
 
     async def drop_logged(self, ids: Sequence[int]) -> int:

@@ -1,13 +1,14 @@
 """What people look for among letters: walked page by page from the newest down, judged here, never all at once."""
 
 from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 from peik.core.letter import State, cause_of
 from peik.core.trace import LIKELY
-from peik.outbox.store import Cause, Counted, LetterFilter, LetterPage, LetterView
+from peik.outbox.store import Cause, Counted, LetterFilter, LetterPage, LetterView, LoggedMessage
 from peik.storage import rules
 from peik.storage.redis.client import RedisClient
-from peik.storage.redis.records import view_of
+from peik.storage.redis.records import chat_of, decode, view_of
 from peik.storage.rules import ways_of
 
 BLOCK = 1000  # ids per counter; see moving.lua
@@ -32,6 +33,47 @@ async def page(client: RedisClient, wanted: LetterFilter, *, before: int | None,
         if looked >= LOOKED_MAX:
             return rules.turned(found, limit=limit, oldest_looked=ids[-1])
     return rules.turned(found, limit=limit, oldest_looked=None)
+
+
+async def logged(client: RedisClient, below: tuple[int, int], limit: int) -> list[LoggedMessage]:
+    """Members of one millisecond have no order there, so that the whole of the last one is read."""
+    key, top = client.prefix + "log_age", min(below[0], 2**52)
+    places: list[tuple[int, int]] = []
+    while len(places) < limit:
+        rows: list[tuple[bytes, float]] = await client.ask(
+            client.redis.zrevrangebyscore(key, top, "-inf", start=0, num=limit, withscores=True)
+        )
+        is_end = len(rows) < limit
+        if not is_end:
+            top = int(rows[-1][1]) - 1
+            same: list[tuple[bytes, float]] = await client.ask(
+                client.redis.zrangebyscore(key, top + 1, top + 1, withscores=True)
+            )
+            rows = [row for row in rows if row[1] > top + 1] + same
+        places += sorted((place for place in ((int(at), int(one)) for one, at in rows) if place < below), reverse=True)
+        if is_end:
+            break
+    ids = [letter_id for _, letter_id in places[:limit]]
+    raws: list[bytes | None] = await client.ask(client.redis.hmget(client.prefix + "log", ids)) if ids else []
+    return [_logged_of(one, decode(raw)) for one, raw in zip(ids, raws, strict=True) if raw is not None]
+
+
+def _logged_of(letter_id: int, line: dict[str, Any]) -> LoggedMessage:
+    return LoggedMessage(
+        id=letter_id,
+        bot_id=int(line["bot"]),
+        chat=chat_of(line["chat"]),
+        user_id=line.get("user"),
+        message_type=line.get("type"),
+        method=line["method"],
+        state=State(line["status"]),
+        attempts_made=int(line["made"]),
+        error=line.get("error"),
+        message_id=line.get("message"),
+        text=line.get("text"),
+        created_at_ms=int(line["at"]),
+        finished_at_ms=None if line.get("ended") is None else int(line["ended"]),
+    )
 
 
 async def count(client: RedisClient, wanted: LetterFilter, *, most: int, at_ms: int) -> Counted:

@@ -28,6 +28,7 @@ from peik.outbox.store import (
     LetterFilter,
     LetterPage,
     LetterView,
+    LoggedMessage,
     Marked,
     Retention,
     SentMessage,
@@ -288,6 +289,9 @@ class RedisStore(OpenRedis):
 
     async def letters(self, letter_ids: Sequence[int]) -> list[LetterView]:
         return await search.views(self._client, sorted(set(letter_ids)), self._clock.wall_ms())
+
+    async def logged(self, *, below: tuple[int, int] | None, limit: int) -> list[LoggedMessage]:
+        return await search.logged(self._client, below or rules.ABOVE_ALL, limit)
 
     async def count(self, wanted: LetterFilter, *, most: int) -> Counted:
         return await search.count(self._client, wanted, most=most, at_ms=self._clock.wall_ms())

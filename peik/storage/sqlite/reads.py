@@ -18,6 +18,7 @@ from peik.outbox.store import (
     LetterFilter,
     LetterPage,
     LetterView,
+    LoggedMessage,
     SentMessage,
     Sweep,
     Tally,
@@ -31,6 +32,7 @@ from peik.storage.sqlite.rows import (
     chat_from_row,
     letter_from_row,
     letters_from_json,
+    logged_from_row,
     view_from_row,
 )
 from peik.storage.sqlite.statements import Row, Value, load, run_many
@@ -93,6 +95,11 @@ def state(connection: apsw.Connection, letter_id: int, at_ms: int) -> State:
     if found is not None:
         return found.state
     return State(text(connection, _SQL["logged_status"], (letter_id,)) or State.COMPLETED)
+
+
+def logged(connection: apsw.Connection, below: tuple[int, int], limit: int) -> list[LoggedMessage]:
+    rows = connection.execute(_SQL["logged"], {"at": below[0], "id": below[1], "limit": limit})
+    return [logged_from_row(row) for row in rows]
 
 
 def tallies(connection: apsw.Connection, at_ms: int) -> dict[int, Tally]:

@@ -11,7 +11,7 @@ from peik.core.letter import Backoff, Chat, Draft, Enclosed, Letter, OnUncertain
 from peik.core.pace import PaceLimits
 from peik.core.token import Token
 from peik.inbox.store import ArrivalDelivery, Consumer, ConsumerKind, InboxState, OutageRecord
-from peik.outbox.store import BotRecord, ChatRecord, LetterView
+from peik.outbox.store import BotRecord, ChatRecord, LetterView, LoggedMessage
 from peik.secrets.seals import Seals, place_of_bot
 from peik.storage.sqlite.statements import Value, load
 
@@ -504,6 +504,39 @@ def bot_from_row(row: Sequence[Any], seals: Seals) -> BotRecord:
         missed=missed,
         me=me,
         created_at_ms=created_at,
+    )
+
+
+def logged_from_row(row: Sequence[Any]) -> LoggedMessage:
+    (
+        letter_id,
+        bot_id,
+        chat,
+        user_id,
+        kind,
+        method,
+        status,
+        attempts,
+        error,
+        message_id,
+        text,
+        created_at,
+        finished_at,
+    ) = row
+    return LoggedMessage(
+        id=letter_id,
+        bot_id=bot_id,
+        chat=chat,
+        user_id=user_id,
+        message_type=kind,
+        method=method,
+        state=State(status),
+        attempts_made=attempts,
+        error=error,
+        message_id=message_id,
+        text=None if text is None else str(text),
+        created_at_ms=created_at,
+        finished_at_ms=finished_at,
     )
 
 

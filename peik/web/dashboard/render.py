@@ -220,6 +220,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, Role, bool], ...]], ...] = (
         (
             ("nav_letters", "/admin/letters", Role.VIEWER, True),
             ("nav_dead", "/admin/dead", Role.VIEWER, True),
+            ("nav_log", "/admin/log", Role.VIEWER, True),
             ("nav_lanes", "/admin/lanes", Role.VIEWER, True),
             ("nav_arrivals", "/admin/arrivals", Role.VIEWER, True),
             ("nav_chats", "/admin/chats", Role.VIEWER, True),

@@ -120,7 +120,8 @@ WHERE (bot_id, key) > ($1, $2) ORDER BY bot_id, key LIMIT $3
 
 -- name: read_message_log
 SELECT
-    id, bot_id, chat_id, user_id, message_type, method, status, attempts, error, message_id, created_at, finished_at
+    id, bot_id, chat_id, user_id, message_type, method, status, attempts, error, message_id, created_at, finished_at,
+    text
 FROM message_log WHERE id > $1 ORDER BY id LIMIT $2
 
 -- name: read_hooks

@@ -149,12 +149,14 @@ INSERT INTO idempotency (bot_id, key, digest, letter_id, expires_at) VALUES {row
 
 -- name: read_message_log
 SELECT
-    id, bot_id, chat_id, user_id, message_type, method, status, attempts, error, message_id, created_at, finished_at
+    id, bot_id, chat_id, user_id, message_type, method, status, attempts, error, message_id, created_at, finished_at,
+    text
 FROM message_log WHERE id > ? ORDER BY id LIMIT ?
 
 -- name: write_message_log
 INSERT INTO message_log (
-    id, bot_id, chat_id, user_id, message_type, method, status, attempts, error, message_id, created_at, finished_at
+    id, bot_id, chat_id, user_id, message_type, method, status, attempts, error, message_id, created_at, finished_at,
+    text
 )
 VALUES {rows}
 

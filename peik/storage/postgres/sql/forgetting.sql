@@ -27,7 +27,7 @@ DELETE FROM file_ids AS f USING unnest(:bots::bigint[], :digests::text[]) AS g (
 WHERE f.bot_id = g.bot_id AND f.digest = g.digest
 
 -- name: logged
-SELECT id, bot_id, chat_id, user_id, error FROM message_log WHERE id > :after ORDER BY id LIMIT :limit
+SELECT id, bot_id, chat_id, user_id, error, text FROM message_log WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: drop_logged
 DELETE FROM message_log WHERE id = ANY (:ids::bigint[])

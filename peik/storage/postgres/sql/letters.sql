@@ -560,13 +560,20 @@ SELECT id, bot_id, phase, enclosed FROM (
 -- name: logged_status
 SELECT status FROM message_log WHERE id = :letter
 
+-- name: logged
+SELECT id, bot_id, chat_id, user_id, message_type, method, status, attempts, error, message_id, text, created_at, finished_at
+FROM message_log WHERE (created_at, id) < (:at::bigint, :id::bigint) ORDER BY created_at DESC, id DESC LIMIT :limit
+
 -- name: log_letters
 INSERT INTO message_log
-    (id, bot_id, chat_id, user_id, message_type, method, status, attempts, error, message_id, created_at, finished_at)
+    (
+        id, bot_id, chat_id, user_id, message_type, method, status, attempts, error, message_id, text, created_at, finished_at
+    )
 SELECT
     l.id, l.bot_id, l.chat, l.user_id, l.message_type, l.method,
     CASE l.phase WHEN 2 THEN 'completed' WHEN 3 THEN 'failed' ELSE 'cancelled' END,
-    greatest(l.attempts_made, 0), l.failed_reason, message_id_in(r.result), l.created_at, l.settled_at
+    greatest(l.attempts_made, 0), l.failed_reason, message_id_in(r.result), text_in(l.params), l.created_at,
+    l.settled_at
 FROM letters AS l LEFT JOIN results AS r ON r.letter_id = l.id
 WHERE l.id = ANY (:letters::bigint[])
 ON CONFLICT (id) DO NOTHING

@@ -131,13 +131,20 @@ function ops.expire(at, limit, reason, line)
     return {views, first_score(P .. 'expiry')}
 end
 
+-- What a call says: its text, or its caption.
+local function text_in(params)
+    local is_read, fields = pcall(cjson.decode, params)
+    local said = is_read and type(fields) == 'table' and (fields.text or fields.caption)
+    return type(said) == 'string' and said or nil
+end
+
 -- A letter leaves for good; what remains is its line in the log.
 local function log_and_drop(id, index)
     local record, state = record_of(id), state_of(id)
     local line = {
         bot = record[1], chat = state.c or record[2], user = record[11].i, type = record[11].y, method = record[6],
         status = STATE_OF[state.p], made = math.max(state.m or 0, 0), error = state.r, at = record[8], ended = state.s,
-        message = state.o and tonumber(string.match(state.o, '"message_id":%s*(%d+)') or nil),
+        message = state.o and tonumber(string.match(state.o, '"message_id":%s*(%d+)') or nil), text = text_in(record[7]),
     }
     call('HSET', P .. 'log', id, encode(line))
     call('ZADD', P .. 'log_age', record[8], id)

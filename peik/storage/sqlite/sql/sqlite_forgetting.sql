@@ -22,7 +22,7 @@ DELETE FROM idempotency WHERE letter_id IN (VALUES {rows})
 DELETE FROM file_ids WHERE (bot_id, digest) IN (VALUES {rows})
 
 -- name: logged
-SELECT id, bot_id, chat_id, user_id, error FROM message_log WHERE id > :after ORDER BY id LIMIT :limit
+SELECT id, bot_id, chat_id, user_id, error, text FROM message_log WHERE id > :after ORDER BY id LIMIT :limit
 
 -- name: drop_logged
 DELETE FROM message_log WHERE id IN (SELECT value FROM json_each(:ids))
