@@ -72,6 +72,10 @@ class Lifetime:
         await _start(runtime, self._node, self._group)
         self._beating = run(runtime.outbox.leases.run())
         self._following = None if self._is_alone else run(self._node.follow())
+        self._copying = None
+        if runtime.outbox.log_copy is not None:
+            await runtime.outbox.log_copy.open()
+            self._copying = run(runtime.outbox.log_copy.run())
         self._noting = run(runtime.keyring.run())
         self._sealing = run(runtime.secrets.run()) if runtime.secrets.is_waiting else None
         self._alerting = run(runtime.watch.alerts.run())
@@ -148,6 +152,10 @@ class Lifetime:
     async def _stop_looking(self) -> None:
         runtime = self._runtime
         self._alerting.cancel()
+        if self._copying is not None and runtime.outbox.log_copy is not None:
+            self._copying.cancel()
+            await asyncio.wait([self._copying])
+            await runtime.outbox.log_copy.close()
         for one in self._counting:
             one.cancel()
         await runtime.watch.figures.close()

@@ -12,12 +12,12 @@ from peik.core.arrival import FORGOTTEN_LANE, Span, spans_of
 from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.core.letter import State
 from peik.erasure.model import ErasedCounts, ErasedPerson, Found, hollow, names, reworded, scrubbed
-from peik.erasure.store import Blank, Forgetting
+from peik.erasure.store import Blank, Forgetting, LoggedLine
 from peik.errors import Conflict, NotFound
 from peik.inbox.store import ArrivalFilter, ArrivalView, InboxStore
 from peik.jobs.model import JobRecord
 from peik.jobs.store import JobFilter, JobStore
-from peik.outbox.store import LetterFilter, LetterView, Store
+from peik.outbox.store import LetterFilter, LetterView, LoggedMessage, MessageLogTable, Store
 
 ARCHIVE_PAGE = 200
 
@@ -332,14 +332,7 @@ class LettersPart:
         gone, cursor = 0, None
         while True:
             page, cursor = await self._forgetting.logged(cursor, LETTERS_PAGE)
-            theirs = [
-                line.id
-                for line in page
-                if person.bot_id in (None, line.bot_id)
-                and (
-                    person.is_chat(line.chat) or person.is_called(line.user_id) or names(person, line.error, line.text)
-                )
-            ]
+            theirs = [line.id for line in page if _is_of(person, line)]
             gone += len(theirs) if is_dry or not theirs else await self._forgetting.drop_logged(theirs)
             if cursor is None:
                 return ErasedCounts(removed=gone)
@@ -353,6 +346,33 @@ class LettersPart:
             gone += len(theirs) if is_dry or not theirs else await self._forgetting.drop_keys(theirs)
             if cursor is None:
                 return ErasedCounts(removed=gone)
+
+
+class MessageLogPart:
+    """Lines of the message log in a database of its own. The port `ErasurePart`."""
+
+    def __init__(self, make: Callable[[], MessageLogTable]) -> None:
+        self._make = make
+
+    async def forget(self, person: ErasedPerson, *, is_dry: bool) -> Found:
+        table = self._make()
+        await table.open()
+        try:
+            gone, cursor = 0, None
+            while True:
+                page, cursor = await table.logged(cursor, LETTERS_PAGE)
+                theirs = [line.id for line in page if _is_of(person, line)]
+                gone += len(theirs) if is_dry or not theirs else await table.drop_logged(theirs)
+                if cursor is None:
+                    return {"message_log": ErasedCounts(removed=gone)}
+        finally:
+            await table.close()
+
+
+def _is_of(person: ErasedPerson, line: LoggedLine | LoggedMessage) -> bool:
+    if person.bot_id not in (None, line.bot_id):
+        return False
+    return person.is_chat(line.chat) or person.is_called(line.user_id) or names(person, line.error, line.text)
 
 
 def is_broadcast(view: LetterView) -> bool:

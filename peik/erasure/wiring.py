@@ -22,6 +22,7 @@ from peik.erasure.parts import (
     FileCachePart,
     JobsPart,
     LettersPart,
+    MessageLogPart,
     TracesPart,
 )
 from peik.erasure.service import Acts, Eraser, PeopleLookup, StillHeld
@@ -30,6 +31,7 @@ from peik.monitoring.log_file import LogFilesPart
 from peik.notifications import upkeep as notifications
 from peik.outbox.service import OutboxService
 from peik.settings.config import Config
+from peik.storage.message_log import message_log_of
 from peik.storage.open import AnyStore
 
 
@@ -60,6 +62,8 @@ def eraser_of(
         of_all["archive"] = ArchivePart(archive)
     if not is_live:  # a gateway that runs has its own in hand, and joins with it
         of_all["file cache"] = FileCachePart(partial(shutil.rmtree, config.beside(".cache"), ignore_errors=True))
+    if config.message_log is not None:
+        of_all["message log table"] = MessageLogPart(partial(message_log_of, config.message_log))
     if config.log_file is not None:
         of_all["log files"] = LogFilesPart(config.log_file, files_kept=config.log_files)
     return Eraser(

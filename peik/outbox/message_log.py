@@ -1,13 +1,20 @@
-"""The message log as people read it: letters that are here and lines of those that are gone, in one list.
+"""The message log as people read it: letters that are here and lines of those that are gone, in one list; and its copy in a
+database with SQL, where the store has none.
 
-It only reads. What it holds is written by the store when a letter goes.
+Lines are written by the store when a letter goes. The copy follows the store and is never asked by Peik.
 """
+
+import asyncio
+from collections.abc import Callable, Sequence
 
 import msgspec
 
+from peik.clock import Clock
+from peik.core.events import Accepted, Event, Events, Settled, StoreFailed, Surprise
 from peik.core.letter import Chat
-from peik.errors import BadInput
-from peik.outbox.store import LetterFilter, LetterView, LoggedMessage, Store
+from peik.errors import BadInput, StoreUnavailable, described
+from peik.outbox.store import LetterFilter, LetterView, LoggedMessage, MessageLogTable, Store
+from peik.wakeup import Wakeup
 
 LOOKED_MAX = 10_000  # lines of letters that are gone, for one page
 READ_AT_ONCE = 1000
@@ -160,3 +167,135 @@ def _read(cursor: str | None) -> tuple[int | None, Place | None]:
         raise BadInput(code="bad_cursor", detail="cursor is the next_cursor of the page before.")
     before, at_ms, letter_id = (int(part) if part else None for part in parts)
     return before, None if at_ms is None or letter_id is None else (at_ms, letter_id)
+
+
+# ---- the copy ----
+
+COPIED_AT_ONCE = 500
+CHANGED_MAX = 100_000  # more than that are found among those that had not ended
+GATHER_S = 0.2  # more may come, for one commit
+LOOK_S = 2.0  # what other nodes accepted is seen so soon
+UNENDED_S = 60.0
+CLEAN_S = 3600.0
+RETRY_S = 5.0
+
+
+class MessageLogCopy:
+    """Writes each letter's line when it is accepted and when it ends. What a node that died has not written, the one with the
+    chores finds: letters above the last that all have lines, and lines that say of no end."""
+
+    def __init__(
+        self,
+        store: Store,
+        table: MessageLogTable,
+        *,
+        is_chief: Callable[[], bool],
+        keep_ms: int,
+        clock: Clock,
+        events: Events,
+    ) -> None:
+        self._store = store
+        self._table = table
+        self._log = MessageLog(store)
+        self._is_chief = is_chief
+        self._keep_ms = keep_ms
+        self._clock = clock
+        self._events = events
+        self._bell = Wakeup()
+        self._changed: set[int] = set()
+        self._due = {"unended": 0.0, "clean": 0.0}
+        self._is_failing = False
+        events.listen(self._listen, Accepted, Settled)
+
+    async def open(self) -> None:
+        """Raises StartError."""
+        await self._table.open()
+
+    async def run(self) -> None:
+        while True:
+            await self._tried()
+            loop = asyncio.get_running_loop()
+            await self._bell.wait(until=loop.time() + (RETRY_S if self._is_failing else LOOK_S))
+            await asyncio.sleep(GATHER_S)
+
+    async def close(self) -> None:
+        """With the ends of the last letters."""
+        await self._tried()
+        await self._table.close()
+
+    async def _tried(self) -> None:
+        try:
+            await self.copy()
+        except StoreUnavailable as error:
+            self._fail(StoreFailed(what="the message log in its own database", why=error.detail))
+        except Exception as error:  # noqa: BLE001  a copy must not end the node that sends
+            self._fail(Surprise(where="the message log in its own database", error=described(error)))
+        else:
+            self._is_failing = False
+
+    def _fail(self, event: Event) -> None:
+        if not self._is_failing:
+            self._events.tell(event)
+        self._is_failing = True
+
+    async def copy(self) -> None:
+        """All that is to be written now."""
+        if self._is_chief():
+            await self._copy_new()
+        await self._copy_changed()
+        if self._is_chief() and self._is_due("unended", UNENDED_S):
+            await self._copy_unended()
+        if self._is_chief() and self._is_due("clean", CLEAN_S):
+            await self._table.clean(before_ms=self._clock.wall_ms() - self._keep_ms)
+
+    def _is_due(self, what: str, every_s: float) -> bool:
+        if self._clock.mono() < self._due[what]:
+            return False
+        self._due[what] = self._clock.mono() + every_s
+        return True
+
+    async def _copy_new(self) -> None:
+        """From the newest down to what is there. Only then the newest counts: who dies in the middle begins again."""
+        newest, had, cursor = 0, await self._table.copied_to(), None
+        looked = await self._store.page(LetterFilter(), before=None, limit=1)
+        if had and (not looked.letters or looked.letters[0].id <= had):
+            return
+        while True:
+            seen_ms = self._clock.wall_ms()
+            page = await self._log.page(LetterFilter(), cursor=cursor, limit=COPIED_AT_ONCE)
+            new = [one for one in page.messages if one.id > had]
+            await self._table.put(new, seen_ms=seen_ms)
+            newest, cursor = max([newest, *(one.id for one in new)]), page.cursor
+            if cursor is None or (page.messages and not new):
+                break
+        if newest > had:
+            await self._table.save_copied_to(newest)
+
+    async def _copy_changed(self) -> None:
+        while self._changed:
+            ids = sorted(self._changed)[:COPIED_AT_ONCE]
+            seen_ms = self._clock.wall_ms()
+            await self._table.put([logged_of(one) for one in await self._store.letters(ids)], seen_ms=seen_ms)
+            self._changed.difference_update(ids)  # after the commit: else they would be forgotten by a failure
+
+    async def _copy_unended(self) -> None:
+        after = 0
+        while places := await self._table.unended(after=after, limit=COPIED_AT_ONCE):
+            after = places[-1][1]
+            seen_ms = self._clock.wall_ms()
+            here = [logged_of(one) for one in await self._store.letters([letter_id for _, letter_id in places])]
+            known = {one.id for one in here}
+            for at_ms, letter_id in places:
+                if letter_id not in known:  # gone since: its line says how it ended
+                    here += [
+                        one
+                        for one in await self._store.logged(below=(at_ms, letter_id + 1), limit=1)
+                        if one.id == letter_id
+                    ]
+            await self._table.put(here, seen_ms=seen_ms)
+
+    def _listen(self, told: Sequence[Event]) -> None:
+        for event in told:
+            if isinstance(event, Settled) and len(self._changed) < CHANGED_MAX:
+                self._changed.add(event.letter_id)
+        self._bell.ring()

@@ -1,6 +1,7 @@
 """What is asked of the store of letters and keys, and the values that they exchange. `peik.storage.open` picks the store."""
 
 import enum
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
@@ -416,6 +417,43 @@ class Store(Protocol):
 
     async def blobs(self) -> set[str]:
         """Every blob that some letter still needs."""
+
+
+class MessageLogTable(ABC):
+    """`telegram_message_logs` in a database of its own, for a store that has no SQL. Every method raises StoreUnavailable."""
+
+    @abstractmethod
+    async def open(self) -> None:
+        """Makes what is missing. Raises StartError if something else stands in the way."""
+
+    @abstractmethod
+    async def close(self) -> None: ...
+
+    @abstractmethod
+    async def put(self, lines: Sequence[LoggedMessage], *, seen_ms: int) -> None:
+        """As they were read from the store then; what was read later stays."""
+
+    @abstractmethod
+    async def unended(self, *, after: int, limit: int) -> list[tuple[int, int]]:
+        """Places of lines whose letters had not ended when they were written, by id."""
+
+    @abstractmethod
+    async def copied_to(self) -> int:
+        """All letters up to this id have their lines."""
+
+    @abstractmethod
+    async def save_copied_to(self, letter_id: int) -> None: ...
+
+    @abstractmethod
+    async def clean(self, *, before_ms: int) -> None: ...
+
+    @abstractmethod
+    async def logged(self, cursor: str | None, limit: int) -> tuple[list[LoggedMessage], str | None]:
+        """By id, for who looks for one person's."""
+
+    @abstractmethod
+    async def drop_logged(self, ids: Sequence[int]) -> int:
+        """How many were there."""
 
 
 # ---- keys ----

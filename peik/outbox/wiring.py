@@ -19,12 +19,14 @@ from peik.errors import NotFound, Problem, StartError
 from peik.outbox.courier import Courier, Timekeeper
 from peik.outbox.hooks import Hooks
 from peik.outbox.leases import Lease, Leases
+from peik.outbox.message_log import MessageLogCopy
 from peik.outbox.provisional import ProvisionalIds
 from peik.outbox.sender import Sender, SenderTerms
 from peik.outbox.service import Defaults, Guests, OutboxService
 from peik.outbox.store import BotRecord, Poster, Retention
 from peik.settings.config import Config
-from peik.settings.values import PendingId, RouteKind
+from peik.settings.values import PendingId, RouteKind, StoreKind
+from peik.storage.message_log import message_log_of
 from peik.telegram.port import Carrier
 from peik.telegram.routes import Route, Routes
 from peik.telegram.wiring import routes_of
@@ -151,6 +153,7 @@ class Outbox(msgspec.Struct, frozen=True, kw_only=True):
     service: OutboxService
     timekeeper: Timekeeper
     hooks: Hooks
+    log_copy: MessageLogCopy | None = None
 
 
 def outbox_of(
@@ -192,6 +195,26 @@ def outbox_of(
         service=service,
         timekeeper=timekeeper,
         hooks=Hooks(store=store, poster=poster, clock=clock, settled=context.settled, events=events),
+        log_copy=_log_copy(context, leases),
+    )
+
+
+def _log_copy(context: Context, leases: Leases) -> MessageLogCopy | None:
+    """Raises StartError."""
+    config = context.config
+    if config.message_log is None:
+        return None
+    if config.store_kind is not StoreKind.REDIS:
+        raise StartError(
+            "PEIK_MESSAGE_LOG is for a store on Redis: this one keeps telegram_message_logs itself. Leave the setting out."
+        )
+    return MessageLogCopy(
+        context.store,
+        message_log_of(config.message_log),
+        is_chief=lambda: leases.is_live(CHORES),
+        keep_ms=int(config.keep_log * 1000),
+        clock=context.clock,
+        events=context.events,
     )
 
 

@@ -131,6 +131,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     pushes_allow_private: bool | None
     keep_completed: float
     keep_dead: float
+    message_log: str | None
     keep_log: float
     clock_settles: float
     keep_audit: float

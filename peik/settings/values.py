@@ -269,6 +269,14 @@ def parse_archive(text: str) -> str:
     return text
 
 
+def parse_message_log(text: str) -> str:
+    scheme, _, rest = text.partition("://")
+    if scheme not in ("sqlite", "postgresql", "postgres") or len(rest) < 2 or (scheme == "sqlite" and rest[0] != "/"):
+        # What was written may hold a password, so that it is not quoted.
+        raise ValueError("a message log is postgresql://user:password@host/database or sqlite:///file")
+    return text
+
+
 def parse_webhook(text: str) -> str:
     parts = _web_address(text)
     if parts is None or parts.fragment:
