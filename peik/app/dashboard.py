@@ -29,6 +29,7 @@ from peik.app.runtime import Runtime
 from peik.archive.pages import ArchivePages
 from peik.broadcasts.pages import BroadcastPages
 from peik.contacts.pages import ChatPages
+from peik.contacts.pages_search import SearchPages
 from peik.core.events import Event, Surprise
 from peik.errors import BadInput, Denied, Forbidden, NotFound, Problem, StoreUnavailable, TooLarge, Unavailable
 from peik.inbox.pages import ArrivalPages
@@ -501,6 +502,7 @@ def traffic_pages(board: Board) -> tuple[Page, ...]:
         *LanePages(board).table(),
         *ArrivalPages(board).table(),
         *ChatPages(board).table(),
+        *SearchPages(board).table(),
     )
 
 

@@ -89,7 +89,7 @@ async def find(server: Server, page: Page) -> None:
     letter_id = await post(server, 12, "چای سبز برای رضا")
     assert await ends(server, letter_id) == "completed"
     await page.goto(f"{server.url}/admin")
-    await page.get_by_role("searchbox", name="Search letters").fill("سبز")
+    await page.get_by_role("searchbox", name="Search everything").fill("سبز")
     await page.keyboard.press("Enter")
     rows = page.locator("table.rows tbody tr")
     await expect(rows).to_have_count(1)

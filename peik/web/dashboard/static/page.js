@@ -39,3 +39,25 @@ document.addEventListener("click", (event) => {
     if (!menu.contains(event.target)) menu.open = false;
   }
 });
+
+// A search that looked through a part goes on by itself, as long as the page is looked at and there is little on it.
+const FULL = 100;
+let looks = 0;
+
+async function further(place) {
+  const link = place.querySelector("a[rel=next]");
+  if (!link || looks++ >= 200) return;
+  const answer = await fetch(link.href, { redirect: "manual" }).catch(() => null);
+  if (!answer?.ok) return;
+  const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").querySelector(`[data-further="${place.dataset.further}"]`);
+  if (!fresh) return;
+  const found = fresh.previousElementSibling;
+  const here = place.previousElementSibling;
+  if (here.matches(".empty")) here.replaceWith(document.importNode(found, true));
+  else if (found.matches(".table-wrap")) here.querySelector("tbody").append(...[...found.querySelectorAll("tbody tr")].map((row) => document.importNode(row, true)));
+  const next = document.importNode(fresh, true);
+  place.replaceWith(next);
+  if (document.querySelectorAll(".rows tbody tr").length < FULL && !document.hidden) further(next);
+}
+
+for (const place of document.querySelectorAll("[data-further]")) if (place.closest("main").querySelectorAll(".rows tbody tr").length < FULL / 2) further(place);
