@@ -4,6 +4,7 @@ Everything that changes something goes by here, and so into the audit log: begun
 """
 
 import asyncio
+import gzip
 import hmac
 import re
 import traceback
@@ -57,7 +58,7 @@ from peik.web.dashboard.board import (
     zone_of_visit,
 )
 from peik.web.dashboard.fields import CSRF, FROM, Typed, refilled, typed_in
-from peik.web.dashboard.render import PREFIX, Assets, Renderer, language_of, load
+from peik.web.dashboard.render import PREFIX, Assets, Renderer, language_of, load, unmasked
 from peik.web.responses import RETRY_MS, ServerSentEvents, frame
 
 BODY_BYTES_MAX = 34 * 1024 * 1024  # a list of a million chats, and what is around it
@@ -68,6 +69,9 @@ FIELDS_MAX = 1000
 FILES_MAX = 2
 FIELD_BYTES_MAX = 2 * 1024 * 1024
 THEMES = ("auto", "light", "dark")
+COMPRESSED_BYTES_MIN = 1024
+_COMPRESSIBLE = frozenset({"text/html", "text/css", "text/javascript", "image/svg+xml"})
+_GZIP = re.compile(r"\bgzip\b(?!\s*;\s*q=0(\.0*)?\s*(,|$))", re.IGNORECASE)
 _PREFERRED_S = 365 * 86_400
 _VERBS = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"]
 
@@ -105,7 +109,8 @@ class Door:
 
     async def _static(self, request: Request) -> Response:
         found = self._assets.answer(request.path_params["name"])
-        return secured(found if found is not None else Response("Not found", 404, media_type="text/plain"))
+        response = found if found is not None else Response("Not found", 404, media_type="text/plain")
+        return await _compressed(request, secured(response))
 
     async def _home(self, request: Request) -> Response:
         return secured(RedirectResponse("/admin", 303))
@@ -270,7 +275,7 @@ class Door:
         await _read_form(request, bytes_max=EXPIRED_BYTES_MAX)
         form = await request.form()
         token, given = cookie_of(request, COOKIE), form.get(CSRF)
-        if token and not (isinstance(given, str) and hmac.compare_digest(csrf_of(token).encode(), given.encode())):
+        if token and not _is_word(given, csrf_of(token)):
             raise problem
         named = form.get(FROM)
         url = own_path(named) if isinstance(named, str) and named else came_from(request)
@@ -314,7 +319,7 @@ class Door:
             finally:
                 await request.close()  # files of its form
             _keep_preferred(request, response)
-            return secured(response)
+            return await _compressed(request, secured(response))
 
         return guarded
 
@@ -340,9 +345,34 @@ def _place_of(error: Exception) -> str:
 async def _check_form(request: Request, visitor: Visitor) -> None:
     await _read_form(request)
     given = (await request.form()).get("csrf", "")
-    is_ours = isinstance(given, str) and hmac.compare_digest(given.encode(), visitor.csrf.encode())
-    if not (is_ours and is_own_form(request)):
+    if not (_is_word(given, visitor.csrf) and is_own_form(request)):
         raise Forbidden(code="foreign_form", detail="This form did not come from here, or it is too old. Try again.")
+
+
+def _is_word(given: object, word: str) -> bool:
+    """Whether a form carries the word of its session, masked or not."""
+    shown = unmasked(given, chars=len(word)) if isinstance(given, str) else ""
+    return hmac.compare_digest(shown.encode(), word.encode())
+
+
+async def _compressed(request: Request, response: Response) -> Response:
+    """For whoever takes it. Nothing that another site asked for, by which secrets could be guessed at from how long it gets; no
+    answer to a form, which may show a new key; no stream."""
+    body = getattr(response, "body", b"")
+    if (
+        request.method != "GET"
+        or request.url.path == PATH
+        or len(body) < COMPRESSED_BYTES_MIN
+        or response.headers.get("content-type", "").partition(";")[0] not in _COMPRESSIBLE
+        or request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none")
+        or not _GZIP.search(request.headers.get("accept-encoding", ""))
+    ):
+        return response
+    response.body = await asyncio.to_thread(gzip.compress, bytes(body), 5, mtime=0)
+    response.headers["content-length"] = str(len(response.body))
+    response.headers["content-encoding"] = "gzip"
+    response.headers["vary"] = "Accept-Encoding"
+    return response
 
 
 async def _read_form(request: Request, *, bytes_max: int = BODY_BYTES_MAX) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import aiohttp.abc
 import uvicorn
 
 from peik.admin.model import Scope
@@ -161,6 +162,10 @@ class Visit:
         self.url = url
         self._http = http
         self._here = ""
+
+    @property
+    def cookies(self) -> aiohttp.abc.AbstractCookieJar:
+        return self._http.cookie_jar
 
     async def get(self, path: str, *, follow: bool = True, **headers: str) -> Answer:
         return await self._ask("GET", path, follow=follow, headers=headers)

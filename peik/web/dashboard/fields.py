@@ -3,6 +3,7 @@ what is empty was not given."""
 
 import html.parser
 import io
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC
 from typing import Any
@@ -23,6 +24,7 @@ from peik.web.parse import instant_ms, parse_id, whole_number
 
 CHARS_MAX = 200
 PAGE = 50  # rows of a list
+_PARTED = re.compile(r"-?[0-9]{1,3}([,'\u066c\u00a0\u202f ][0-9]{3})+", re.ASCII)
 _DIGITS = str.maketrans("۰۱۲۳۴۵۶۷۸۹٠١٢٣٤٥٦٧٨٩", "01234567890123456789")
 
 
@@ -71,18 +73,23 @@ class Fields:
 
     def id(self, name: str) -> int | None:
         """A number that is not negative."""
-        text = self._figures(name)
+        text = self._whole_figures(name)
         return None if text is None else parse_id(text, name)
 
     def whole(self, name: str) -> int | None:
         """Also a negative one, as ids of groups are."""
-        text = self._figures(name)
+        text = self._whole_figures(name)
         return None if text is None else whole_number(text, name)
 
     def _figures(self, name: str) -> str | None:
         """In whichever digits a keyboard has: ۱۲ is 12."""
         text = self.text(name)
         return None if text is None else text.translate(_DIGITS)
+
+    def _whole_figures(self, name: str) -> str | None:
+        """Also as pages show them: 12,345."""
+        text = self._figures(name)
+        return text if text is None or not _PARTED.fullmatch(text) else re.sub(r"[^0-9-]", "", text)
 
     def decimal(self, name: str) -> float | None:
         text = self._figures(name)

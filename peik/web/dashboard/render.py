@@ -3,6 +3,7 @@
 import hashlib
 import json
 import re
+import secrets
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, tzinfo
@@ -149,6 +150,16 @@ def moment_text(ms: int, zone: tzinfo, language: str) -> str:
         return moment.strftime("%Y-%m-%d %H:%M:%S")
     year, month, day = jalali_of(moment)
     return f"{year}/{month:02}/{day:02} {moment:%H:%M:%S}"
+
+
+# How thousands are parted, by language; a blank that breaks no line.
+_THOUSANDS = {"en": ",", "fa": ",", "ru": "\u00a0", "uz": "\u00a0"}
+_FIGURES = re.compile(r"[0-9]{4,}", re.ASCII)
+
+
+def number_text(value: object, language: str) -> str:
+    """A count as people read it: 12,345. What is no whole number stays as it is, but for figures in it such as 20000+."""
+    return _FIGURES.sub(lambda found: f"{int(found[0]):,}".replace(",", _THOUSANDS[language]), str(value))
 
 
 def iso(ms: int) -> str:
@@ -482,7 +493,13 @@ class Renderer:
         zone = zone_named(zone_name) or UTC
 
         def say(key: str, **places: object) -> str:
+            if "count" in places:
+                places["count"] = number_text(places["count"], language)
             return self.words.say(language, key, **places)
+
+        def number(value: object) -> object:
+            is_whole = isinstance(value, int) and not isinstance(value, bool)
+            return number_text(value, language) if is_whole else value
 
         def with_query(**changed: object) -> str:
             """This page with some of its query changed; None takes one away."""
@@ -492,13 +509,14 @@ class Renderer:
 
         values: dict[str, object] = {
             "t": say,
+            "num": number,
             "knows": self.words.__contains__,
             "problem_text": lambda problem: self.problem_text(language, problem),
             "with_query": with_query,
             "query": dict(request.query_params),
             "path": path,
             "visitor": visitor,
-            "csrf": "" if visitor is None else visitor.csrf,
+            "csrf": "" if visitor is None else masked(visitor.csrf),
             "language": language,
             "direction": "rtl" if language in RTL else "ltr",
             "theme": theme if visitor is None else visitor.theme,
@@ -516,6 +534,26 @@ class Renderer:
             "page_url": with_query(),
         }
         return self._jinja.get_template(template).render({**values, **context})
+
+
+def masked(word: str) -> str:
+    """The word of a session in other figures each time: what is compressed gives itself away bit by bit to whoever can guess at
+    it again and again (BREACH), if it stays the same."""
+    plain = bytes.fromhex(word)
+    mask = secrets.token_bytes(len(plain))
+    return (mask + bytes(one ^ other for one, other in zip(mask, plain, strict=True))).hex()
+
+
+def unmasked(given: str, *, chars: int) -> str:
+    """The word itself, of `chars` figures. One that is not masked, of a page from before, stays as it is."""
+    if len(given) != 2 * chars:
+        return given
+    try:
+        both = bytes.fromhex(given)
+    except ValueError:
+        return given
+    half = len(both) // 2
+    return bytes(one ^ other for one, other in zip(both[:half], both[half:], strict=True)).hex()
 
 
 def pretty(value: object) -> str:

@@ -45,6 +45,9 @@ async function refresh() {
     if (answer.type === "opaqueredirect") return location.reload(); // signed out
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    // The word of the session is written otherwise each time: that alone is no change.
+    const word = document.querySelector("input[name=csrf]")?.getAttribute("value");
+    if (word) for (const one of fresh.querySelectorAll("input[name=csrf]")) one.setAttribute("value", word);
     for (const old of document.querySelectorAll("[data-live]")) {
       const found = fresh.querySelector(`[data-live="${CSS.escape(old.dataset.live)}"]`);
       if (found && !isBusy(old) && !old.isEqualNode(found)) swap(old, found);

@@ -9,6 +9,14 @@ if (zone && !/(^|; )peik_zone=/.test(document.cookie)) {
 
 const places = { o: "/admin", l: "/admin/letters", d: "/admin/dead", a: "/admin/arrivals", b: "/admin/bots" };
 let isGoing = false;
+const KEYS = new Set(["/", "?", "g", "r", "j", "k", "x", ...Object.keys(places)]);
+
+// A keyboard with another alphabet has the same keys at the same places, with other letters on them.
+function keyOf(event) {
+  if (KEYS.has(event.key)) return event.key;
+  if (event.code === "Slash" && /[^A-Za-z0-9_-]/.test(event.key)) return event.shiftKey ? "?" : "/";
+  return /^[^\x00-\x7f]$/.test(event.key) && /^Key[A-Z]$/.test(event.code) ? event.code[3].toLowerCase() : event.key;
+}
 
 function move(step) {
   const rows = [...document.querySelectorAll("table.rows tbody tr a:first-of-type")].filter((link) => link.closest("tr").querySelector("a") === link);
@@ -19,22 +27,49 @@ function move(step) {
 
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.closest("input, textarea, select, [contenteditable]")) return;
+  const key = keyOf(event);
   if (isGoing) {
     isGoing = false;
-    if (places[event.key]) location.assign(places[event.key]);
+    if (places[key]) location.assign(places[key]);
     return;
   }
-  if (event.key === "/") {
+  if (key === "/") {
     document.getElementById("search")?.focus();
     event.preventDefault();
-  } else if (event.key === "?") document.getElementById("help")?.showModal();
-  else if (event.key === "g") isGoing = true;
-  else if (event.key === "r") document.dispatchEvent(new CustomEvent("peik:reload"));
-  else if (event.key === "j") move(1);
-  else if (event.key === "k") move(-1);
+  } else if (key === "?") document.getElementById("help")?.showModal();
+  else if (key === "g") isGoing = true;
+  else if (key === "r") document.dispatchEvent(new CustomEvent("peik:reload"));
+  else if (key === "j") move(1);
+  else if (key === "k") move(-1);
 });
 
+async function copy(button) {
+  const place = button.previousElementSibling;
+  const field = place.querySelector("input");
+  const text = field ? field.value : place.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    // Without TLS there is no such clipboard; the old way needs what is copied to be chosen.
+    if (field) field.select();
+    else getSelection().selectAllChildren(place);
+    if (!document.execCommand("copy")) return;
+    getSelection().removeAllRanges();
+  }
+  const before = button.textContent;
+  button.textContent = button.dataset.copied;
+  setTimeout(() => (button.textContent = before), 1500);
+}
+
 document.addEventListener("click", (event) => {
+  if (event.target.matches(".copy")) copy(event.target);
+  const close = event.target.closest("[data-close]");
+  if (close) {
+    event.preventDefault();
+    const fold = close.closest("details");
+    fold.open = false;
+    fold.querySelector("summary").focus();
+  }
   for (const menu of document.querySelectorAll("details.menu[open], details.confirm[open]")) {
     if (!menu.contains(event.target)) menu.open = false;
   }
