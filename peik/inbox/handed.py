@@ -553,12 +553,14 @@ class PollerHand:
     def ended(self, run: PollerRun, now: float, *, is_new: bool) -> Ended | None:
         """Take from pollers that have ended what they had in hand without evidence: the one that asks now is handed it."""
         left: list[PolledUpdate] = []
+        is_death = False
         for other in self._runs:
             if other is run or not other.items or not self._is_over(other, now, is_new=is_new):
                 continue
             self._expire(other, other.seen_at - self.window_s)
             left += other.items.values()
             other.items = {}
+            is_death = is_death or other.is_long or now < other.seen_at + self.window_s
         if not left:
             return None
         if is_new and run.asked is not None:  # what its first offset confirms it has
@@ -567,14 +569,16 @@ class PollerHand:
                     update.handed_at = now
                     run.items[update.number] = update
             left = [update for update in left if update.number > run.asked]
+        if not is_death:
+            left = self._of_who_never_waits(left)
         if not left:
             return None
-        dead = self._killer(left)
+        dead = self._killer(left) if is_death else None
         if dead is not None:
             run.items[dead.number] = dead
             self._end(dead, is_stored=True)
             left.remove(dead)
-        self.hand_again(left)
+        self.hand_again(left, one_by_one=is_death)
         return Ended(again=tuple(sorted(one.number for one in left)), dead=dead, deaths=self._deaths)
 
     def _is_over(self, run: PollerRun, now: float, *, is_new: bool) -> bool:
@@ -582,6 +586,14 @@ class PollerHand:
             return run.is_closed or now >= run.replaced_at + REPLACED_S
         # Between two polls: one that starts meanwhile is as a rule the same program once more.
         return self._is_silent(run, now) or (is_new and not run.parked)
+
+    def _of_who_never_waits(self, left: Sequence[PolledUpdate]) -> list[PolledUpdate]:
+        """What is handed again of programs that never asked with a timeout, and come back after a while: as a rule they fetch,
+        handle, confirm and end, as by cron. Nothing tells that from a death for sure, so they are believed the third time."""
+        believed = [update for update in left if self.tries.get(update.number, 0) >= DEATHS_MAX - 1]
+        for update in believed:
+            self._end(update)
+        return [update for update in left if update not in believed]
 
     def _killer(self, left: Sequence[PolledUpdate]) -> PolledUpdate | None:
         self._deaths += 1
@@ -592,7 +604,7 @@ class PollerHand:
         self._alone = {number: self._alone.get(number, 0) + 1}
         return left[0] if self._alone[number] >= DEATHS_MAX else None
 
-    def hand_again(self, left: Sequence[PolledUpdate]) -> None:
+    def hand_again(self, left: Sequence[PolledUpdate], *, one_by_one: bool = True) -> None:
         """These are for whoever asks next, before all that is newer."""
         for update in left:
             self._forget(update)
@@ -601,7 +613,7 @@ class PollerHand:
         held = [number for run in self._runs for number in run.items]
         self.cover = advanced(self._progress, spans_of([*held, *self.over]))
         # Numbers that nobody sees lie between them; and what was given to nobody is above.
-        self._is_careful, self._first = bool(self._again), None
+        self._is_careful, self._first = bool(self._again) and one_by_one, None
 
     # ---- evidence ----
 

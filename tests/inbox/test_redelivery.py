@@ -4,13 +4,14 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any
 
 import msgspec
 import pytest
 
 from peik.core.arrival import Arrival, read_update, wire_id
-from peik.core.events import HandedAgain
+from peik.core.events import Events, HandedAgain
 from peik.core.letter import State
 from peik.errors import Conflict, StoreUnavailable
 from peik.inbox.readers import SETTLE_S
@@ -33,6 +34,10 @@ class Bot:
         self.offset: int | None = None
         self.parked: asyncio.Task[list[Arrival]] | None = None
         self._hung_up = asyncio.Event()
+
+    def through(self, node: InboxService) -> None:
+        """From now on it meets this node."""
+        self._inbox = node
 
     async def poll(self, *, timeout_s: float = 0.001, limit: int = 100) -> list[int]:
         """One poll to its end. A timeout so short that nobody waits, and yet no farewell."""
@@ -531,6 +536,22 @@ def test_one_that_was_survived_is_never_given_up() -> None:
     play(story)
 
 
+def test_a_program_that_asks_now_and_then_without_waiting_is_held_up_by_nothing_and_believed_in_the_end() -> None:
+    async def story(stage: Stage) -> None:
+        seen = []
+        for run in range(5):
+            await come(stage, 2, first=FIRST + 2 * run)
+            program = Bot(stage)
+            seen.append(await program.poll(timeout_s=0))
+            await program.poll(timeout_s=0)  # with its offset: it is done
+            await asyncio.sleep(600.0)
+        assert seen == [[*range(max(FIRST, FIRST + 2 * run - 4), FIRST + 2 * run + 2)] for run in range(5)]
+        assert State.FAILED not in (await states(stage)).values()
+        assert await watermark(stage) == FIRST + 3
+
+    play(story)
+
+
 def test_a_slow_poison_is_found_as_well() -> None:
     async def story(stage: Stage) -> None:
         await come(stage, 5)
@@ -547,6 +568,50 @@ def test_a_slow_poison_is_found_as_well() -> None:
                 break
             await bot.die()
         assert [state for state in (await states(stage)).values() if state is State.FAILED] == [State.FAILED]
+
+    play(story)
+
+
+# ---- several nodes ----
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_behind_a_balancer_nothing_is_lost_nor_handed_twice_to_one_that_lives(first: int) -> None:
+    async def story(stage: Stage) -> None:
+        async with asyncio.TaskGroup() as group:
+            other = InboxService(
+                store=stage.peik.store.inbox, clock=stage.clock, events=Events(), missed_after_s=3600.0,
+                redelivery_s=lambda _: WINDOW_S,
+            )  # fmt: skip
+            other.open(group)
+            nodes = cycle([stage.peik.inbox.service, other])
+            bot = Bot(stage)
+            got: list[int] = []
+            for number in range(FIRST, FIRST + 12):
+                await arrive(stage, wrote(number, chat=number))
+                bot.through(next(nodes))
+                got += await bot.poll()
+                bot.through(next(nodes))
+                if number % 2:
+                    await bot.calls(chat_id=number, text="x")
+            bot.through(next(nodes))
+            got += await bot.poll()
+            assert got == list(range(FIRST, FIRST + 12)), "once each"
+            for _ in range(first):
+                next(nodes)
+            anew, again = Bot(stage), []
+            for _ in range(60):
+                anew.through(next(nodes))
+                again += await anew.poll()
+                await asyncio.sleep(0.5)
+            assert set(again) >= {number for number in got if number % 2 == 0}, "it died with these in hand"
+            await asyncio.sleep(WINDOW_S)
+            for _ in range(4):
+                anew.through(next(nodes))
+                assert await anew.poll() == []
+                await asyncio.sleep(WINDOW_S)
+            assert await watermark(stage) == got[-1]
+            await other.close()
 
     play(story)
 
