@@ -10,7 +10,7 @@ from peik.core.letter import State
 from peik.core.trace import Certainty, certainty, message_ids_in, trace_of
 from peik.core.units import rfc3339
 from peik.errors import Conflict, StoreUnavailable
-from peik.inbox.store import ArrivalDelivery, ArrivalView, Consumer, ConsumerKind, InboxTally
+from peik.inbox.store import ArrivalDelivery, ArrivalView, Consumer, ConsumerKind, HandingAgain, InboxTally
 from peik.outbox.store import BotRecord, LetterView
 from peik.web.operations import Count, Id, Moment, Object, Streamed
 
@@ -275,6 +275,26 @@ class ConsumerAnswer(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class HandedAgainAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """What pollers had confirmed when they ended, and nothing showed that they dealt with: it was for the next one. `count`:
+    since this process started. `arrival_ids`: the first ten of the last time, and `reason` why."""
+
+    count: int
+    at: Moment | None
+    arrival_ids: list[Id]
+    reason: str
+
+    @classmethod
+    def of(cls, again: HandingAgain) -> "HandedAgainAnswer":
+        often = f" {again.deaths} times in a row" if again.deaths > 1 else ""
+        return cls(
+            count=again.count,
+            at=rfc3339(again.at_ms),
+            arrival_ids=[str(one) for one in again.arrival_ids],
+            reason=f"Their poller ended{often}, and nothing showed that they were dealt with.",
+        )
+
+
 class BacklogAnswer(ConsumerAnswer, frozen=True, kw_only=True):
     """A consumer, and what waits for it. `handed`: of the open ones, what its poller confirmed and may be at work on."""
 
@@ -283,6 +303,7 @@ class BacklogAnswer(ConsumerAnswer, frozen=True, kw_only=True):
     delayed: int
     failed: int
     oldest_open_at: Moment | None
+    handed_again: HandedAgainAnswer | None
 
     @classmethod
     def counted(cls, tally: InboxTally) -> "BacklogAnswer":
@@ -293,6 +314,7 @@ class BacklogAnswer(ConsumerAnswer, frozen=True, kw_only=True):
             delayed=tally.delayed,
             failed=tally.failed,
             oldest_open_at=rfc3339(tally.oldest_open_at_ms),
+            handed_again=None if tally.handed_again is None else HandedAgainAnswer.of(tally.handed_again),
         )
 
 

@@ -568,6 +568,8 @@ def inbox(context: CommandContext, bot: Bot = None) -> None:
     assert isinstance(found, list)
 
     def draw() -> "RenderableType":
+        from rich.console import Group
+
         from peik.cli.output import age, table
 
         rows = [
@@ -585,9 +587,30 @@ def inbox(context: CommandContext, bot: Bot = None) -> None:
             for one in found
         ]
         columns = ("bot", "updates", "asked", "last came", "last id", "expired", "unread", "in hand", "dead")
-        return table(columns, rows, right=columns[4:], empty="No bot yet: peik bots add")
+        return Group(table(columns, rows, right=columns[4:], empty="No bot yet: peik bots add"), *_handed_again(found))
 
     context.show(page, draw)
+
+
+def _handed_again(bots: list[Document]) -> list["RenderableType"]:
+    """What bots were handed that had died, and why: the last time, with the first of them to look at."""
+    from peik.cli.output import plain, when
+
+    lines: list[RenderableType] = []
+    for bot in bots:
+        consumers = bot["consumers"]
+        assert isinstance(consumers, list)
+        for consumer in consumers:
+            again = consumer["handed_again"]
+            if again is not None:
+                arrivals = " ".join(again["arrival_ids"])
+                lines.append(
+                    plain(
+                        f"{consumer['bot_id']} {consumer['name']}: {_many(again['count'])} handed again, the last time"
+                        f" {when(again['at'])}: {arrivals}. {again['reason']}"
+                    )
+                )
+    return lines
 
 
 def recover(context: CommandContext, bot: Bot = None) -> None:

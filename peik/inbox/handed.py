@@ -17,6 +17,7 @@ from peik.core.events import Event, HandedOn
 from peik.core.letter import Chat, Priority, is_edit
 from peik.core.methods import MethodClass
 from peik.core.trace import likely, trace_of
+from peik.inbox.store import HandingAgain
 
 HANDED_MAX = 20_000  # keys; an arrival has one or two of them, about 300 bytes each
 LIKELY_S = 60.0
@@ -294,7 +295,7 @@ REPLACED_S = 10.0  # a poller that another one sent away, and that does not ask 
 DEATHS_MAX = 3  # alone in hand so often in a row, and an update is given up
 ALONE_S = 1.0  # so long an update stays alone after the first death; four times as long after each further one
 RUNS_MAX = 8  # pollers of one consumer that are known apart; what is more has nothing in hand
-ALONE_REASON = "the poller died {} times in a row with nothing but this update in hand"
+SHOWN_AGAIN = 10  # so many of those that were handed again last are named
 # The first sign of work rather than of its end: many bots set it when they begin with an update.
 _NO_EVIDENCE = frozenset({"setMessageReaction"})
 # Nobody answers these as a rule. They do not keep what people write from being cleared.
@@ -362,9 +363,9 @@ class PolledUpdate:
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True):
-    """A poller ended with these in hand: numbers that are handed again, and the one that is given up if any."""
+    """A poller ended with these in hand: those that are handed again, and the one that is given up if any."""
 
-    again: tuple[int, ...]
+    again: tuple[PolledUpdate, ...]
     dead: PolledUpdate | None
     deaths: int
 
@@ -378,6 +379,7 @@ class PollerHand:
         self.cover = progress  # what no poll is given: over, or in the hand of a poller that lives
         self.known_to = progress.watermark  # nothing up to here is unknown: it is over, or somebody was given it
         self.over: list[int] = []  # dealt with, and not stored yet
+        self.again: HandingAgain | None = None  # for people
         self.tries: dict[int, int] = {}  # how often those were handed that are handed again
         self._progress = progress
         self._runs: list[PollerRun] = []
@@ -579,7 +581,7 @@ class PollerHand:
             self._end(dead, is_stored=True)
             left.remove(dead)
         self.hand_again(left, one_by_one=is_death)
-        return Ended(again=tuple(sorted(one.number for one in left)), dead=dead, deaths=self._deaths)
+        return Ended(again=tuple(sorted(left, key=lambda one: one.number)), dead=dead, deaths=self._deaths)
 
     def _is_over(self, run: PollerRun, now: float, *, is_new: bool) -> bool:
         if run.replaced_at is not None and not run.parked:
@@ -603,6 +605,12 @@ class PollerHand:
         number = left[0].number
         self._alone = {number: self._alone.get(number, 0) + 1}
         return left[0] if self._alone[number] >= DEATHS_MAX else None
+
+    def note_again(self, ended: Ended, *, at_ms: int) -> None:
+        """For people who ask what was handed again."""
+        before = 0 if self.again is None else self.again.count
+        ids = tuple(update.arrival_id for update in ended.again[:SHOWN_AGAIN])
+        self.again = HandingAgain(count=before + len(ended.again), at_ms=at_ms, arrival_ids=ids, deaths=ended.deaths)
 
     def hand_again(self, left: Sequence[PolledUpdate], *, one_by_one: bool = True) -> None:
         """These are for whoever asks next, before all that is newer."""

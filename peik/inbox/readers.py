@@ -334,8 +334,9 @@ class Readers:
         if ended.dead is not None:
             consumer = await self._buried(poll.hand, consumer, ended)
         if ended.again:
+            poll.hand.note_again(ended, at_ms=self._clock.wall_ms())
             told = HandedAgain(
-                bot_id=consumer.bot_id, consumer=consumer.name, count=len(ended.again), first_number=ended.again[0],
+                bot_id=consumer.bot_id, consumer=consumer.name, count=len(ended.again), first_number=ended.again[0].number,
                 deaths=ended.deaths,
             )  # fmt: skip
             self._events.tell(told)

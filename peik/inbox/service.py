@@ -424,6 +424,7 @@ class InboxService:
         is_over = tally.consumer.progress.is_over
         over = sum(1 for number in hand.over if not is_over(number))
         handed = sum(1 for number in hand.handed(now) if not is_over(number))
+        tally = msgspec.structs.replace(tally, handed_again=hand.again)
         if not over and not handed:
             return tally
         oldest_ms = tally.oldest_open_at_ms

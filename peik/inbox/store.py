@@ -150,6 +150,15 @@ class OutgoingPush(msgspec.Struct, frozen=True, kw_only=True):
     metadata: bytes | None = None  # a JSON object
 
 
+class HandingAgain(msgspec.Struct, frozen=True, kw_only=True):
+    """What pollers of a consumer had in hand when they ended, as far as this process has seen it."""
+
+    count: int  # since it has run
+    at_ms: int  # when that was the last time
+    arrival_ids: tuple[int, ...]  # the first ones of that time
+    deaths: int  # in a row
+
+
 class InboxTally(msgspec.Struct, frozen=True, kw_only=True):
     """One consumer's backlog."""
 
@@ -159,6 +168,7 @@ class InboxTally(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     handed: int = 0  # of the open ones: confirmed by a poller that was not seen to deal with them yet
     oldest_open_at_ms: int | None = None  # when the oldest open one was received that nobody has in hand
+    handed_again: HandingAgain | None = None
 
 
 class ArrivalRetention(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,10 +1,14 @@
 """The commands about updates: on the store itself, and through a running Peik, with the same answers."""
 
+import json
 import re
 import sqlite3
 import time
+import urllib.parse
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -127,6 +131,23 @@ def test_through_a_running_peik(shell: Shell, sim: Telegram) -> None:
         assert (report["found"], report["stored"]) == (5, 5)
         look(running, shell.folder)
         set_consumers(running)
+        die_in_hand(running, url)
+
+
+def die_in_hand(shell: Shell, url: str) -> None:
+    """A bot confirms all that there is, and another one begins: what it was handed again is told."""
+
+    def poll(**query: int) -> Any:
+        with urllib.request.urlopen(f"{url}/bot{TOKEN}@fresh/getUpdates?{urllib.parse.urlencode(query)}") as answer:
+            return json.load(answer)["result"]
+
+    assert "handed again" not in shell.peik("inbox").out
+    updates = poll()
+    poll(offset=updates[-1]["update_id"] + 1)
+    assert poll()[0] == updates[0]
+    told = next(line for line in shell.peik("inbox").out.splitlines() if "handed again" in line)
+    assert told.startswith(f"{BOT} fresh: {len(updates)} arrivals handed again, the last time ")
+    assert told.endswith("Their poller ended, and nothing showed that they were dealt with.")
 
 
 def test_while_another_process_owns_the_store_only_that_one_recovers(shell: Shell, sim: Telegram) -> None:

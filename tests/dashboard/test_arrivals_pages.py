@@ -3,7 +3,7 @@
 import json
 from pathlib import Path
 
-from peik.core.arrival import DEFAULT_CONSUMER, read_update
+from peik.core.arrival import DEFAULT_CONSUMER, read_update, wire_id
 from peik.core.documents import Contact
 from peik.core.letter import State
 from peik.core.token import Token
@@ -69,6 +69,25 @@ def test_arrivals_are_found_opened_and_replayed_after_their_count_was_shown(tmp_
             for query in ("state=active", "user_id=x", "since=soon"):
                 page = await browser.get(f"/admin/arrivals?{query}")
                 assert any(tag[1].get("role") == "alert" for tag in page.tags), query
+
+    visit(tmp_path, story)
+
+
+def test_what_a_dead_poller_had_in_hand_is_told_with_the_reason(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        first, second = await arrive(home, "one", "two")
+        inbox = home.peik.inbox.service
+        found = await inbox.updates(BOT)
+        await inbox.updates(BOT, offset=wire_id(found[-1].number) + 1)
+        async with home.visitor("send") as browser:
+            page = await browser.get("/admin/arrivals")
+            assert "handed again" not in page.text
+            assert [one.id for one in await inbox.updates(BOT)] == [first], "another program begins"
+            page = await browser.get("/admin/arrivals")
+            assert "2 handed again, since the bot ended" in page.text
+            assert f"/admin/arrivals/{second}" in page.links
+            page = await browser.get(f"/admin/arrivals/{first}")
+            assert "its poller ended, and nothing showed that it was dealt with" in page.text
 
     visit(tmp_path, story)
 
