@@ -10,6 +10,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -132,6 +133,7 @@ class ProvisionalIds:
         self._fresh: set[int] = set()  # given here since the last look began
         self._look_at = float("-inf")
         self._looking = asyncio.Lock()
+        self._changing: WeakValueDictionary[int, asyncio.Lock] = WeakValueDictionary()  # by letter
 
     # ---- giving ----
 
@@ -380,7 +382,13 @@ class ProvisionalIds:
         AcceptedLetter, if there is nothing left to do."""
         if self._is_elsewhere(asked, known, role):
             return self._gone(asked, role, known.message_id)
-        for _ in range(TRIES):
+        # One after the other, so that of many edits at once all are done, and the last one counts.
+        turn = self._changing.setdefault(known.block.letter, asyncio.Lock())
+        async with turn:
+            return await self._put(asked, known, role, is_whole=is_whole)
+
+    async def _put(self, asked: "_Asked", known: ToldMessage, role: MessageRole, *, is_whole: bool) -> object:
+        for turn in range(TRIES):
             known, view = await self._as_it_stands(asked.bot_id, known)
             if known.real_id is not None:
                 return known.real_id
@@ -391,9 +399,9 @@ class ProvisionalIds:
             except NotFound:
                 continue
             except Conflict as conflict:
-                if conflict.code in ("changed", "already_ended"):
+                if conflict.code == "already_ended" or (conflict.code == "changed" and turn < TRIES - 1):
                     continue
-                done = None  # it is in flight, or was tried just now
+                done = None  # it is in flight, was tried just now, or other nodes change it again and again: it waits
             if done is not None:
                 return done
             if not asked.is_deletion:
@@ -427,6 +435,8 @@ class ProvisionalIds:
 
     async def _as_it_stands(self, bot_id: int, known: ToldMessage) -> tuple[ToldMessage, LetterView | None]:
         """With what Telegram made of it, if that is known by now; else with the letter, if that is still here."""
+        if known.block.messages is None and (block := await self._block(bot_id, known.serial)) is not None:
+            known = msgspec.structs.replace(known, block=block)  # others may have begun to wait for it meanwhile
         if known.block.messages is not None:
             return known, None
         view = await self._store.letter(known.block.letter)

@@ -176,6 +176,38 @@ def test_an_edit_of_what_was_never_tried_changes_it_and_is_answered_with_the_mes
     play(story, **FAST)
 
 
+def test_many_edits_at_once_of_what_was_never_tried_are_all_answered_and_the_last_one_counts() -> None:
+    async def story(stage: Stage) -> None:
+        bot = Bot(stage)
+        stage.telegram.faults.add("dark", seconds=60)
+        message = await bot.send("0 %")
+        edits = [bot("editMessageText", chat_id=5, message_id=message, text=f"{n} %") for n in range(1, 31)]
+        assert {one["message_id"] for one in await asyncio.gather(*edits)} == {message}
+        await stage.quiet()
+        assert stage.texts(5) == ["30 %"]
+
+    play(story, **FAST)
+
+
+def test_of_edits_at_once_none_overtakes_one_that_has_to_wait() -> None:
+    async def story(stage: Stage) -> None:
+        bot = Bot(stage)
+        stage.telegram.faults.add("dark", seconds=60)
+        message = await bot.send("0 %")
+        bold = {"entities": [{"type": "bold", "offset": 0, "length": 1}]}  # in doubt, so that it waits for the message
+        more: list[dict[str, Any]] = [bold if n % 3 == 0 else {} for n in range(1, 9)]
+        edits = [
+            bot("editMessageText", chat_id=5, message_id=message, text=f"{n} %", **fields)
+            for n, fields in enumerate(more, start=1)
+        ]
+        await asyncio.gather(*edits)
+        await stage.quiet()
+        [[last, _]] = shown(stage, 5)
+        assert last["text"] == "8 %"
+
+    play(story, **FAST)
+
+
 def test_a_deletion_of_what_was_never_tried_takes_it_back() -> None:
     async def story(stage: Stage) -> None:
         bot = Bot(stage)
