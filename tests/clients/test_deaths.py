@@ -63,14 +63,18 @@ class Crowd:
         await self._stage.bot.until(is_so, "the bot is in the middle of a handler")
 
 
-async def _killed(library: Library, folder: Path, **settings: str) -> Counter[str]:
-    """How often each text was answered, by a bot that was killed ten times."""
+async def _ended(library: Library, folder: Path, *, is_killed: bool = True, **settings: str) -> Counter[str]:
+    """How often each text was answered, by a bot that was ended ten times in the middle of its work."""
     async with staged(library, route="peik", mode="polling", folder=folder, **settings) as [stage]:
         crowd = Crowd(stage)
         for _ in range(DEATHS):
             crowd.write()
             await crowd.in_the_middle()
-            await stage.bot.kill()
+            if is_killed:
+                await stage.bot.kill()
+            else:
+                await stage.bot.end()
+                stage.bot.facts = []
             await stage.bot.start()
         answers = await crowd.all_answered()
         assert stage.server is not None
@@ -82,14 +86,23 @@ async def _killed(library: Library, folder: Path, **settings: str) -> Counter[st
 @each_library
 def test_a_bot_that_is_killed_ten_times_in_its_handlers_loses_nothing(library: Library, tmp_path: Path) -> None:
     library.skip_if_missing()
-    answers = asyncio.run(_killed(library, tmp_path))
+    answers = asyncio.run(_ended(library, tmp_path))
+    assert len(answers) == DEATHS * SLOW_TEXTS
+
+
+@each_library
+def test_a_bot_that_is_ended_in_good_order_in_the_middle_of_its_handlers_loses_nothing(
+    library: Library, tmp_path: Path
+) -> None:
+    library.skip_if_missing()
+    answers = asyncio.run(_ended(library, tmp_path, is_killed=False))
     assert len(answers) == DEATHS * SLOW_TEXTS
 
 
 @pytest.mark.parametrize("kind", ["postgres", "redis"])
 def test_the_same_on_a_server(kind: str, tmp_path: Path) -> None:
     [aiogram] = [library for library in LIBRARIES if library.name == "aiogram"]
-    answers = asyncio.run(_killed(aiogram, tmp_path, store=a_store(kind)))
+    answers = asyncio.run(_ended(aiogram, tmp_path, store=a_store(kind)))
     assert len(answers) == DEATHS * SLOW_TEXTS
 
 
