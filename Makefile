@@ -23,7 +23,7 @@ INSTALL := $(PYTHON) -I tests/surroundings.py --installing
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof jobs-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
+.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof people-proof jobs-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -153,6 +153,9 @@ restart-proof: tools  ## 20 restarts each way under load, on SQLite; fewer on Po
 	@$(INSTALL) $(BIN)/python -m tests.machine
 	for how in socket replace; do $(BIN)/python -m proofs.restarts --how $$how || exit 1; done
 	for store in postgres redis; do $(BIN)/python -m proofs.restarts --how replace --store $$store --rounds 5 || exit 1; done
+
+people-proof: tools  ## Answers amid news to 1,200 chats, and a hundred edits, beside the same alone and straight; two and a half minutes.
+	$(BIN)/python -m proofs.people
 
 jobs-proof: tools  ## 1000 downloads of 200 users by workers that are killed, on SQLite and Redis; about a minute and a half.
 	@$(INSTALL) $(BIN)/python -m tests.machine
