@@ -34,6 +34,7 @@ CLOUD = "https://api.telegram.org"
 TOKEN = "153667468:AAHlSHlMqSt1f-of-a-suite"
 USER = 76918703
 OTHER_BOT = 153667469
+PROFILE = 675666224  # somebody with a channel of their own, whom python-telegram-bot's suite names
 GROUP = -1_001_120_141_283
 FORUM = -1_001_838_004_577
 CHANNEL = -1_002_229_649_303
@@ -346,7 +347,10 @@ def furnish(sim: SimServer, suite: Suite, source: Path) -> dict[str, str]:
     telegram.set_member(CHANNEL, owner, "creator")
     telegram.set_member(GROUP, people[0], "creator")
     telegram.join(bot, FORUM, owner, asks=True)
+    telegram.user(PROFILE, "Profile", personal_chat=CHANNEL)
+    telegram.call(TOKEN, "setChatPhoto", {"chat_id": GROUP}, {"photo": UploadedFile(filename="tea.png", content=PNG)})
     for _ in range(40):
+        telegram.write(bot, owner, "A post", chat=CHANNEL, date=telegram.now() - 7 * 86_400)
         telegram.write(bot, owner, "An old message", date=telegram.now() - 7 * 86_400)
     for _ in range(3):
         telegram.write(bot, owner, "An old message", chat=GROUP)

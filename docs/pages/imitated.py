@@ -69,8 +69,8 @@ def imitated_parts() -> list[str]:
         "## Not at all",
         (
             "Nothing is scaled, drawn or played: behind every size of a photo and every thumbnail lie the bytes of the whole, "
-            "so that their sizes in bytes are not Telegram's. Nothing is fetched from an address; the tester says what lies "
-            "there (`telegram.web`). Bank cards in texts are not found. Slow mode and timers that delete "
-            "messages are not kept. Nobody but the tester's people writes, votes, joins or pays."
+            "so that their sizes in bytes are not Telegram's. Only `SimServer` fetches files, and from this machine "
+            "alone; what lies elsewhere the tester says (`telegram.web`). Bank cards in texts are not found. Timers that "
+            "delete messages are not kept. Nobody but the tester's people writes, votes, joins or pays."
         ),
     ]

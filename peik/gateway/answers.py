@@ -75,7 +75,6 @@ def too_many(wait_s: int) -> GatewayAnswer:
 
 
 NOT_FOUND = failure(404, "Not Found")
-NO_METHOD = failure(404, "Not Found: method not found")
 TOO_LARGE = failure(413, "Request Entity Too Large")
 AWAY = failure(502, "Bad Gateway: Telegram cannot be reached")
 LATE = failure(504, "Gateway Timeout: Telegram did not answer")

@@ -18,7 +18,6 @@ from peik.core.methods import MethodClass, classify, is_method_name
 from peik.core.trace import current_trace, read_parent, read_trace
 from peik.errors import BadInput, Problem
 from peik.gateway.answers import (
-    NO_METHOD,
     NOT_FOUND,
     SURPRISE,
     GatewayAnswer,
@@ -154,7 +153,7 @@ class Gateway:
             return NOT_FOUND
         bot = await self._tokens.admit(place.token, host_of(scope))
         if not is_method_name(place.method):
-            return NO_METHOD
+            return NOT_FOUND
         given = await read_given(
             scope["headers"],
             scope["query_string"],
@@ -173,7 +172,7 @@ class Gateway:
             raise
         if place is None or bot is None or not is_method_name(place.method):
             self._drop(given.enclosed)
-            return NOT_FOUND if bot is None else NO_METHOD
+            return NOT_FOUND
         return await self._serve(bot, place, given)
 
     async def _serve(

@@ -3,10 +3,12 @@
 Rights are enforced: what a bot may not do is refused in Telegram's words. What others see changed is told in a service message.
 """
 
+from peik.errors import BadInput
 from peik.testing.answer import Json, Params, bad, flag, forbidden, integer, mapping, text_of
-from peik.testing.media import taken
+from peik.testing.media import squares, taken
 from peik.testing.posting import known_chat, tell, writable_chat
 from peik.testing.sends import Handler
+from peik.testing.updates import DAY_S
 from peik.testing.world import PERMISSIONS, RIGHTS, SimBot, SimCall, SimChat, SimMember, SimUser, Status, Topic, World
 
 TITLE_MAX = 128
@@ -24,6 +26,8 @@ def get_chat(world: World, call: SimCall) -> object:
     gifts = ("unlimited_gifts", "limited_gifts", "unique_gifts", "premium_subscription", "gifts_from_channels")
     face = chat.as_json() | {"accent_color_id": 0, "max_reaction_count": 11}
     face["accepted_gift_types"] = dict.fromkeys(gifts, True)
+    if chat.user is not None and chat.user.personal_chat in world.chats:
+        face["personal_chat"] = world.chats[chat.user.personal_chat].as_json()
     if chat.type in {"group", "supergroup"}:
         face["permissions"] = dict.fromkeys(PERMISSIONS, True)
     face |= chat.more
@@ -133,17 +137,27 @@ def _set_member(status: Status, right: str, said: str) -> Handler:
         if member.status == "administrator" and not member.can_be_edited:
             raise bad("user is an administrator of the chat")
         until = integer(call.params, "until_date")
+        if not call.now + 30 <= until <= call.now + 366 * DAY_S:
+            until = 0  # for ever
         permissions = _permissions(call) if status == "restricted" else {}
         after = SimMember(status=status, until=until, permissions=permissions)
         if status == "restricted" and permissions and all(permissions.get(name) for name in PERMISSIONS[:10]):
             after = SimMember()
         was_inside = member.is_inside
         change_member(world, chat, user, after, by=call.bot.user)
+        if after.until:
+            world.schedule(after.until, lambda: _let_lapse(chat, user, after))
         if was_inside and not after.is_inside and chat.type != "channel":
             tell(world, call.bot, chat, {"left_chat_member": user.as_json()})
         return _applied(world, call, chat, user)
 
     return change
+
+
+def _let_lapse(chat: SimChat, user: SimUser, was: SimMember) -> None:
+    """A ban or restriction is over; nobody is told of that."""
+    if chat.members.get(user.id) is was:
+        chat.members[user.id] = SimMember(status="left" if was.status == "kicked" else "member")
 
 
 def _permissions(call: SimCall) -> dict[str, bool]:
@@ -254,7 +268,7 @@ def set_photo(world: World, call: SimCall) -> object:
         raise bad(
             "photo must be uploaded as an InputFile" if call.params.get("photo") else "there is no photo in the request"
         )
-    sizes = taken(world, call, "photo", "photo").sizes
+    sizes = squares(call.bot, taken(world, call, "photo", "photo"))
     small, big = sizes[0], sizes[-1]
     chat.more["photo"] = {f"{name}_{field}": size[field] for name, size in (("small", small), ("big", big))
                           for field in ("file_id", "file_unique_id")}  # fmt: skip
@@ -439,11 +453,23 @@ def _named_link(world: World, call: SimCall) -> tuple[SimChat, Json]:
 
 
 def join(world: World, bot: SimBot, chat: SimChat, user: SimUser, *, link: Json | None, asks: bool) -> None:
-    """A person comes in, or asks to be let in."""
+    """A person comes in, or asks to be let in. Raises BadInput if the link, or a ban, does not let them."""
+    now_s = world.now()
+    if chat.members.get(user.id, SimMember()).status == "kicked":
+        raise BadInput(code="banned", detail=f"User {user.id} is banned in chat {chat.id}.")
+    if link is not None:
+        comers = chat.comers.setdefault(str(link["invite_link"]), set())
+        if link["is_revoked"] or now_s > integer(link, "expire_date", 1 << 40):
+            raise BadInput(code="link_over", detail=f"The link {link['invite_link']} was revoked or has expired.")
+        if not link["creates_join_request"]:
+            if len(comers) >= integer(link, "member_limit", 1 << 40):
+                raise BadInput(code="link_used_up", detail=f"The link {link['invite_link']} has let in all it may.")
+            comers.add(user.id)
     if asks or (link is not None and link["creates_join_request"]):
-        now = int(world.now())
+        now = int(now_s)
         request: Json = {"chat": chat.as_json(), "from": user.as_json(), "user_chat_id": user.id, "date": now}
         chat.requests[user.id] = request | ({"invite_link": link} if link is not None else {})
+        _count_requests(chat, link)
         for user_id, member in chat.members.items():
             if user_id in world.bots and member.may("can_invite_users"):
                 world.push(world.bots[user_id], "chat_join_request", chat.requests[user.id], date=now)
@@ -451,6 +477,14 @@ def join(world: World, bot: SimBot, chat: SimChat, user: SimUser, *, link: Json 
     change_member(world, chat, user, SimMember(), by=user, link=link)
     if chat.type != "channel":
         tell(world, bot, chat, {"new_chat_members": [user.as_json()]}, sender=user)
+
+
+def _count_requests(chat: SimChat, link: object) -> None:
+    if isinstance(link, dict):
+        count = sum(request.get("invite_link") is link for request in chat.requests.values())
+        link.pop("pending_join_request_count", None)
+        if count:
+            link["pending_join_request_count"] = count
 
 
 def decide_request(world: World, call: SimCall) -> object:
@@ -462,6 +496,7 @@ def decide_request(world: World, call: SimCall) -> object:
             return _applied(world, call, chat, user)
         raise bad("USER_ALREADY_PARTICIPANT" if member.is_inside else "HIDE_REQUESTER_MISSING")
     request = chat.requests.pop(user.id)
+    _count_requests(chat, request.get("invite_link"))
     if call.method == "approveChatJoinRequest":
         link = request.get("invite_link")
         change_member(world, chat, user, SimMember(), by=call.bot.user, link=link if isinstance(link, dict) else None)
@@ -617,6 +652,16 @@ def profile_photos(world: World, call: SimCall) -> object:
     return {"total_count": len(user.photos), "photos": user.photos[offset : offset + limit]}
 
 
+def personal_messages(world: World, call: SimCall) -> object:
+    """The newest messages of the channel that a person's profile shows."""
+    user = world.users.get(integer(call.params, "user_id"))
+    if user is None:
+        raise bad("user not found")
+    chat = world.chats.get(user.personal_chat)
+    limit = min(max(integer(call.params, "limit", 20), 1), 20)
+    return [chat.messages[number] for number in sorted(chat.messages, reverse=True)[:limit]] if chat is not None else []
+
+
 def set_profile_photo(world: World, call: SimCall) -> object:
     given = mapping(call.params, "photo", what="InputProfilePhoto") or {}
     field = "animation" if given.get("type") == "animated" else "photo"
@@ -681,6 +726,7 @@ CHATS: dict[str, Handler] = {
     "unhideGeneralForumTopic": unhide_topic,
     "sendChatAction": chat_action,
     "getUserProfilePhotos": profile_photos,
+    "getUserPersonalChatMessages": personal_messages,
     "setMyProfilePhoto": set_profile_photo,
     "removeMyProfilePhoto": remove_profile_photo,
 }

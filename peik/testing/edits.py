@@ -28,7 +28,8 @@ _CONTENT = (
 
 
 def edit_text(world: World, call: SimCall) -> object:
-    return _edit(world, call, {"link_preview_options": None, **message_text(world, call.params)}, needs="text")
+    nothing: Json = {"entities": None, "link_preview_options": None}
+    return _edit(world, call, nothing | message_text(world, call.params), needs="text")
 
 
 def edit_caption(world: World, call: SimCall) -> object:
@@ -97,8 +98,7 @@ def _edit(world: World, call: SimCall, change: Json, *, needs: str) -> object:
     if needs == "media" and "text" in message:
         raise bad("there is no caption in the message to edit")
     # Without reply_markup an edit removes the keyboard.
-    change = {"entities": None, **change} if "text" in change else change
-    change = {**change, "reply_markup": inline_keyboard(call.params)}
+    change["reply_markup"] = inline_keyboard(call.params)
     if all(message.get(key) == held for key, held in change.items()):
         raise bad(
             "message is not modified: specified new message content and reply markup are exactly the same "
@@ -191,83 +191,13 @@ def react(world: World, call: SimCall) -> object:
 
 
 # What Telegram lets anybody react with.
-REACTIONS = frozenset(
-    [
-        "❤",
-        "👍",
-        "👎",
-        "🔥",
-        "🥰",
-        "👏",
-        "😁",
-        "🤔",
-        "🤯",
-        "😱",
-        "🤬",
-        "😢",
-        "🎉",
-        "🤩",
-        "🤮",
-        "💩",
-        "🙏",
-        "👌",
-        "🕊",
-        "🤡",
-        "🥱",
-        "🥴",
-        "😍",
-        "🐳",
-        "❤\u200d🔥",
-        "🌚",
-        "🌭",
-        "💯",
-        "🤣",
-        "⚡",
-        "🍌",
-        "🏆",
-        "💔",
-        "🤨",
-        "😐",
-        "🍓",
-        "🍾",
-        "💋",
-        "🖕",
-        "😈",
-        "😴",
-        "😭",
-        "🤓",
-        "👻",
-        "👨\u200d💻",
-        "👀",
-        "🎃",
-        "🙈",
-        "😇",
-        "😨",
-        "🤝",
-        "✍",
-        "🤗",
-        "🫡",
-        "🎅",
-        "🎄",
-        "☃",
-        "💅",
-        "🤪",
-        "🗿",
-        "🆒",
-        "💘",
-        "🙉",
-        "🦄",
-        "😘",
-        "💊",
-        "🙊",
-        "😎",
-        "👾",
-        "🤷\u200d♂",
-        "🤷",
-        "🤷\u200d♀",
-        "😡",
-    ]
-)
+REACTIONS = frozenset({
+    "❤", "👍", "👎", "🔥", "🥰", "👏", "😁", "🤔", "🤯", "😱", "🤬", "😢", "🎉", "🤩", "🤮", "💩", "🙏",
+    "👌", "🕊", "🤡", "🥱", "🥴", "😍", "🐳", "❤\u200d🔥", "🌚", "🌭", "💯", "🤣", "⚡", "🍌", "🏆", "💔",
+    "🤨", "😐", "🍓", "🍾", "💋", "🖕", "😈", "😴", "😭", "🤓", "👻", "👨\u200d💻", "👀", "🎃", "🙈", "😇",
+    "😨", "🤝", "✍", "🤗", "🫡", "🎅", "🎄", "☃", "💅", "🤪", "🗿", "🆒", "💘", "🙉", "🦄", "😘", "💊",
+    "🙊", "😎", "👾", "🤷\u200d♂", "🤷", "🤷\u200d♀", "😡",
+})  # fmt: skip
 
 
 def _own_message(world: World, call: SimCall, verb: str, *, missing: str = "") -> tuple[SimChat, Json]:

@@ -100,6 +100,9 @@ _REFERENCE = re.compile(r"&(?:#x([0-9a-fA-F]+)|#([0-9]+)|(lt|gt|amp|quot)(?![A-Z
 _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}
 _ATTRIBUTE = re.compile(r"""\s*([^\s=>/"']+)\s*(?:=\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9.-]*)(?=[\s>])))?""")
 
+_TAG_END = re.compile(r"[\s>]")
+_END_TAG = re.compile(r"</([^\s>]*)\s*(>?)")
+
 
 def _referred(match: re.Match[str]) -> str:
     if match[3]:
@@ -134,15 +137,18 @@ def _html(text: str) -> tuple[str, list[Span]]:
 
 def _html_start(text: str, start: int, nested: list[tuple[str, dict[str, str], int]], size: int) -> int:
     """Read one start tag; the index behind it."""
-    at = _offset(text, start)
-    end = re.compile(r"[\s>]").search(text, start + 1)
+    end = _TAG_END.search(text, start + 1)
     if end is None:
-        raise _broken(f"Unclosed start tag at byte offset {at}")
+        raise _broken(f"Unclosed start tag at byte offset {_offset(text, start)}")
     name = text[start + 1 : end.start()].lower()
     if name not in _TAGS:
-        raise _broken(f'Unsupported start tag "{name}" at byte offset {at}')
+        raise _broken(f'Unsupported start tag "{name}" at byte offset {_offset(text, start)}')
     attributes: dict[str, str] = {}
     index = end.start()
+    if text[index] == ">" and name != "span":
+        nested.append((name, attributes, size))
+        return index + 1
+    at = _offset(text, start)
     while True:
         while index < len(text) and text[index].isspace():
             index += 1
@@ -167,16 +173,16 @@ def _html_start(text: str, start: int, nested: list[tuple[str, dict[str, str], i
 def _html_end(
     text: str, start: int, nested: list[tuple[str, dict[str, str], int]], spans: list[Span], parts: list[str], size: int
 ) -> int:
-    at = _offset(text, start)
     if not nested:
-        raise _broken(f"Unexpected end tag at byte offset {at}")
-    match = re.compile(r"</([^\s>]*)\s*(>?)").match(text, start)
+        raise _broken(f"Unexpected end tag at byte offset {_offset(text, start)}")
+    match = _END_TAG.match(text, start)
     assert match is not None
     if not match[2]:
-        raise _broken(f"Unclosed end tag at byte offset {at}")
+        raise _broken(f"Unclosed end tag at byte offset {_offset(text, start)}")
     name, attributes, begun = nested.pop()
     found = match[1].lower()
     if found and found != name:
+        at = _offset(text, start)
         raise _broken(f'Unmatched end tag at byte offset {at}, expected "</{name}>", found "</{found}>"')
     if size > begun:
         span = _html_span(name, attributes, begun, size, "".join(parts)[begun:size] if name == "a" else "")
@@ -582,10 +588,11 @@ def _finished(text: str, spans: list[Span]) -> tuple[str, list[Json]]:
         if span.end > span.start and (span.kind == "custom_emoji" or text[span.start : span.end].strip()):
             kept.append(span)
     _join(kept)
-    firm = [span for span in kept if span.kind not in _SPLITTABLE and "quote" not in span.kind]
-    kept += [
-        span for span in _found(text) if not any(one.start < span.end and span.start < one.end for one in firm)
-    ]  # fmt: skip
+    if may_have_links(text):
+        firm = [span for span in kept if span.kind not in _SPLITTABLE and "quote" not in span.kind]
+        kept += [
+            span for span in _found(text) if not any(one.start < span.end and span.start < one.end for one in firm)
+        ]  # fmt: skip
     kept.sort(key=lambda span: (span.start, -span.end, _ORDER[span.kind]))
     place = _places(text)
     shown: list[Json] = []

@@ -264,6 +264,8 @@ def _tgs(content: bytes) -> Look:
 
 CAPTIONED = frozenset({"photo", "document", "audio", "video", "animation", "voice", "live_photo"})
 PHOTO_BYTES_MAX = 10 * MIB
+URL_PHOTO_BYTES_MAX = 5 * MIB
+URL_BYTES_MAX = 20 * MIB
 _BY_ENDING = {
     "gif": "image/gif", "mp4": "video/mp4", "mov": "video/quicktime", "webm": "video/webm", "mp3": "audio/mpeg",
     "ogg": "audio/ogg", "oga": "audio/ogg", "opus": "audio/ogg", "m4a": "audio/mp4", "flac": "audio/flac",
@@ -348,10 +350,12 @@ def kept(bot: SimBot, upload: UploadedFile, kind: str, params: Params, thumb: Up
         stored.sizes = _sizes(bot, stored, seen, upload)
     elif seen.width and kind in _THUMBED:
         # What can be seen gets a thumbnail of Telegram's own, whatever came with it.
-        stored.thumb = _size(bot, upload, *_within(seen.width, seen.height, 128 if seen.mime == _TGS else 320))
+        stored.thumb = _size(
+            bot, upload, stored.unique_id, *_within(seen.width, seen.height, 128 if seen.mime == _TGS else 320)
+        )
     elif thumb is not None and kind in _THUMBED:
         small = look(thumb.content)
-        stored.thumb = _size(bot, thumb, small.width or 320, small.height or 320)
+        stored.thumb = _size(bot, thumb, stored.unique_id, small.width or 320, small.height or 320)
     return stored
 
 
@@ -362,10 +366,11 @@ def _within(width: int, height: int, side: int) -> tuple[int, int]:
     return max(1, width * side // longest), max(1, height * side // longest)
 
 
-def _size(bot: SimBot, upload: UploadedFile, width: int, height: int) -> Json:
-    """One PhotoSize. Nothing is scaled: behind each size lie the bytes of the whole."""
-    salted = UploadedFile(filename=f"{width}x{height}.jpg", content=upload.content, content_type="image/jpeg")
-    one = bot.files.put("photo", salted, salt=f"{width}x{height}")
+def _size(bot: SimBot, upload: UploadedFile, unique_id: str, width: int, height: int) -> Json:
+    """One PhotoSize of a file. Nothing is scaled: behind each size lie the bytes of the whole."""
+    name = f"{width}x{height}.jpg"
+    salted = UploadedFile(filename=name, content=upload.content, content_type="image/jpeg")
+    one = bot.files.put("photo", salted, mark=f"{unique_id} {name}".encode())
     one.sizes = [{**one.as_json(), "width": width, "height": height}]
     return one.sizes[0]
 
@@ -378,9 +383,15 @@ def _sizes(bot: SimBot, stored: StoredFile, seen: Look, upload: UploadedFile) ->
         if max(width, height) <= side:
             break
         if seen.width and side < _SIDES[-1]:
-            sizes.append(_size(bot, upload, *_within(width, height, side)))
+            sizes.append(_size(bot, upload, stored.unique_id, *_within(width, height, side)))
     width, height = _within(width, height, _SIDES[-1])
     return [*sizes, {**stored.as_json(), "width": width, "height": height}]
+
+
+def squares(bot: SimBot, stored: StoredFile) -> list[Json]:
+    """The sizes of a chat's photo, which are cut to squares."""
+    upload = UploadedFile(filename=stored.filename, content=stored.content or b"")
+    return [_size(bot, upload, stored.unique_id, side, side) for side in (160, 320, 640)]
 
 
 def _face(bot: SimBot, stored: StoredFile, seen: Look, params: Params) -> Json:
@@ -437,12 +448,16 @@ def hidden(params: Params) -> Json:
 
 
 def _fetched(world: World, url: str, kind: str) -> UploadedFile:
-    """What an address leads to. Nothing is fetched: the tester says what lies there, else the address stands for it."""
+    """What an address leads to. The tester says what lies there, or it is on this machine; else the address stands for it."""
     parts = urlsplit(url)
     if not parts.hostname:
         raise bad("wrong HTTP URL specified")
-    found = world.web(url)
+    found = world.web(url) or world.fetched.get(url)
     if found is not None:
+        if len(found.content) > (URL_PHOTO_BYTES_MAX if kind == "photo" else URL_BYTES_MAX):
+            raise bad("failed to get HTTP URL content")
         return found
+    if url in world.fetched:
+        raise bad("failed to get HTTP URL content")
     filename = parts.path.rpartition("/")[2] or "file"
     return UploadedFile(filename=filename, content=url.encode())

@@ -37,6 +37,8 @@ def find(name: str) -> tuple[str, Handler]:
     if row is not None:
         return row
     lower = name.lower()
+    if not name.isalpha():
+        raise Refusal(404, "Not Found")  # no path of a method: it does not come as far as a bot
     if lower.startswith("send") and len(lower) > 4:
         return name, send_anything
     if lower.startswith(("set", "delete")) and len(lower) > 6:
@@ -435,8 +437,7 @@ NOT_IMITATED = {
     **dict.fromkeys(
         (
             "getAvailableGifts", "getBusinessAccountGifts", "getBusinessAccountStarBalance", "getChatGifts",
-            "getManagedBotAccessSettings", "getUserChatBoosts", "getUserGifts", "getUserPersonalChatMessages",
-            "getUserProfileAudios",
+            "getManagedBotAccessSettings", "getUserChatBoosts", "getUserGifts", "getUserProfileAudios",
         ),
         _NONE,
     ),
@@ -495,7 +496,6 @@ METHODS: dict[str, Handler] = {
     "replaceManagedBotToken": managed_token,
     "getBusinessConnection": business_connection,
     "getUserProfileAudios": remembered({"total_count": 0, "audios": []}),
-    "getUserPersonalChatMessages": remembered([]),
     "getUserGifts": remembered({"total_count": 0, "gifts": []}),
     "getChatGifts": remembered({"total_count": 0, "gifts": []}),
     "getBusinessAccountGifts": remembered({"total_count": 0, "gifts": []}),

@@ -18,6 +18,7 @@ from peik.testing.answer import (
     sequence,
     structure,
     text_of,
+    too_many,
 )
 from peik.testing.entities import checked_link, formatted, may_have_links, trimmed
 from peik.testing.world import SimBot, SimCall, SimChat, SimUser, Topic, World
@@ -44,8 +45,17 @@ def known_chat(world: World, bot: SimBot, params: Params, field: str = "chat_id"
     return chat
 
 
+# What a permission is needed for, if it is not that for messages.
+_NEEDED = {
+    "audios": "can_send_audios", "documents": "can_send_documents", "photos": "can_send_photos",
+    "videos": "can_send_videos", "video notes": "can_send_video_notes", "voice notes": "can_send_voice_notes",
+    "polls": "can_send_polls", "animations": "can_send_other_messages", "stickers": "can_send_other_messages",
+    "dice": "can_send_other_messages", "games": "can_send_other_messages",
+}  # fmt: skip
+
+
 def writable_chat(world: World, bot: SimBot, params: Params, what: str = "text messages") -> SimChat:
-    """The chat, if this bot may write to it."""
+    """The chat, if this bot may write that to it."""
     chat = known_chat(world, bot, params)
     user = chat.user
     if user is not None:
@@ -60,7 +70,7 @@ def writable_chat(world: World, bot: SimBot, params: Params, what: str = "text m
         raise forbidden(f"bot is not a member of the {chat.type} chat")
     if chat.type == "channel" and member.status not in {"administrator", "creator"}:
         raise bad("need administrator rights in the channel chat")
-    if not member.can_send:
+    if not (member.can_send and world.permits(chat, member, _NEEDED.get(what, "can_send_messages"))):
         raise bad(f"not enough rights to send {what} to the chat")
     return chat
 
@@ -116,7 +126,9 @@ def _whisper(world: World, call: SimCall, chat: SimChat, content: Json, text: st
 
 
 def charge(world: World, call: SimCall, chat: SimChat, amount: int) -> None:
-    """Count messages against the limits of chat and bot."""
+    """Count messages against the limits of chat and bot, and against the chat's slow mode."""
+    if "slow_mode_delay" in chat.more:
+        _keep_slow(world, call, chat)
     figures = world.options.limits
     if not figures.on:
         return
@@ -134,6 +146,17 @@ def charge(world: World, call: SimCall, chat: SimChat, amount: int) -> None:
     except Refusal:
         world.counters.limited += 1
         raise
+
+
+def _keep_slow(world: World, call: SimCall, chat: SimChat) -> None:
+    """Slow mode is for those who are no administrators."""
+    member = world.member(chat, call.bot)
+    if member.status in {"administrator", "creator"}:
+        return
+    wait_s = member.spoke_at + integer(chat.more, "slow_mode_delay") - call.now
+    if wait_s > 0:
+        raise too_many(int(wait_s) + 1)
+    member.spoke_at = call.now
 
 
 def charge_edit(world: World, call: SimCall, chat: SimChat) -> None:
@@ -237,19 +260,20 @@ def envelope(world: World, call: SimCall, chat: SimChat) -> Json | None:
     found: Json = {}
     if "receiver_user_id" in params or "ephemeral_message_parameters" in params:
         found["receiver_user"] = _receiver(world, params)
-    thread_id = thread(params, chat)
+    thread_id = thread(params, chat) if "message_thread_id" in params else None
     if thread_id:
         found["message_thread_id"] = thread_id
         found["is_topic_message"] = True
-    found.update(_reply(world, call, chat))
+    if "reply_parameters" in params or "reply_to_message_id" in params:
+        found.update(_reply(world, call, chat))
     markup = inline_keyboard(params)
     if markup is not None:
         found["reply_markup"] = markup
-    connection_id = text_of(params, "business_connection_id")
-    if connection_id:
+    if params.get("business_connection_id"):
+        connection_id = text_of(params, "business_connection_id")
         check_connection(world, call.bot, connection_id)
         found["business_connection_id"] = connection_id
-    if flag(params, "protect_content"):
+    if "protect_content" in params and flag(params, "protect_content"):
         found["has_protected_content"] = True
     if params.get("message_effect_id") and chat.is_private:
         found["effect_id"] = text_of(params, "message_effect_id")
@@ -388,22 +412,26 @@ def _button(button: object) -> Json:
         raise bad("can't parse inline keyboard button: can't find field \"text\"")
     if not button["text"]:
         raise bad("can't parse inline keyboard button: expected an Object with a text")
-    deed = next((name for name in _DEEDS if button.get(name) not in (None, False)), None)
-    if deed is None:
+    for deed in _DEEDS:
+        held = button.get(deed)
+        if held is not None and held is not False:
+            break
+    else:
         raise bad("can't parse inline keyboard button: Text buttons are unallowed in the inline keyboard")
-    shown: Json = {"text": button["text"], **_deed(deed, button[deed])}
-    for name in ("style", "icon_custom_emoji_id"):
-        if button.get(name):
-            shown[name] = button[name]
+    shown: Json = {"text": button["text"], **_deed(deed, held)}
+    if len(button) > 2:
+        shown |= {name: button[name] for name in ("style", "icon_custom_emoji_id") if button.get(name)}
     return shown
 
 
 def _deed(deed: str, held: object) -> Json:
     """What pressing the button does, as the chat shows it."""
+    if deed == "callback_data":
+        if not 0 < len(str(held).encode()) <= BUTTON_DATA_BYTES_MAX:
+            raise bad("BUTTON_DATA_INVALID")
+        return {deed: held}
     url = text_of(held, "url") if isinstance(held, dict) else ""
     match deed:
-        case "callback_data" if not 0 < len(str(held).encode()) <= BUTTON_DATA_BYTES_MAX:
-            raise bad("BUTTON_DATA_INVALID")
         case "url":
             return {"url": _checked_url(str(held))}
         case "login_url":

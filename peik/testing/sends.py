@@ -3,7 +3,19 @@
 import itertools
 from collections.abc import Callable
 
-from peik.testing.answer import Json, Params, bad, flag, integer, integers, mapping, number, sequence, text_of
+from peik.testing.answer import (
+    Json,
+    Params,
+    bad,
+    flag,
+    integer,
+    integers,
+    mapping,
+    number,
+    sequence,
+    structure,
+    text_of,
+)
 from peik.testing.media import CAPTIONED, described, hidden, take, taken
 from peik.testing.posting import (
     caption,
@@ -31,6 +43,7 @@ LIVE_FOREVER_S = 0x7FFFFFFF
 _AROUND = frozenset({
     "message_id", "from", "sender_chat", "chat", "date", "edit_date", "reply_to_message", "reply_markup",
     "message_thread_id", "is_topic_message", "business_connection_id", "media_group_id", "forward_origin",
+    "forward_from", "forward_from_chat", "forward_from_message_id", "forward_sender_name", "forward_signature",
     "forward_date", "has_protected_content", "effect_id", "quote", "external_reply", "direct_messages_topic",
 })  # fmt: skip
 
@@ -38,6 +51,11 @@ _AROUND = frozenset({
 def send_message(world: World, call: SimCall) -> object:
     content = message_text(world, call.params)
     return post(world, call, writable_chat(world, call.bot, call.params), content, text=str(content["text"]))
+
+
+def _whats(kind: str) -> str:
+    """How a refusal calls it."""
+    return "voice notes" if kind == "voice" else f"{kind.replace('_', ' ')}s"
 
 
 def send_media(kind: str) -> Handler:
@@ -48,7 +66,7 @@ def send_media(kind: str) -> Handler:
         if kind in CAPTIONED:
             content.update(caption(world, call.params))
             content.update(hidden(call.params))
-        chat = writable_chat(world, call.bot, call.params, what=f"{kind.replace('_', ' ')}s")
+        chat = writable_chat(world, call.bot, call.params, what=_whats(kind))
         return post(world, call, chat, content, text=str(content.get("caption", "")))
 
     return send
@@ -96,7 +114,8 @@ def send_media_group(world: World, call: SimCall) -> object:
     kinds = {str(item.get("type")) for item in media if isinstance(item, dict)}
     if kinds - {"photo", "video", "live_photo"} and len(kinds) > 1:
         raise bad("can't use the media of the specified type in the album")
-    chat = writable_chat(world, call.bot, call.params, what="media messages")
+    for what in sorted(map(_whats, kinds)):
+        chat = writable_chat(world, call.bot, call.params, what=what)
     envelope(world, call, chat)  # what is wrong with it must show before anything is counted
     charge(world, call, chat, len(items))
     group_id = str(world.chance.getrandbits(62))
@@ -157,6 +176,7 @@ def send_contact(world: World, call: SimCall) -> object:
 
 def send_poll(world: World, call: SimCall) -> object:
     params = call.params
+    options = _listed_options(params)  # what is no list is refused before a word is read
     question, question_entities = words(
         world, params, "question", mode_field="question_parse_mode", entities_field="question_entities"
     )
@@ -168,7 +188,7 @@ def send_poll(world: World, call: SimCall) -> object:
     poll: Json = {
         "id": str(world.chance.getrandbits(60)),
         "question": question,
-        "options": _poll_options(world, call),
+        "options": _poll_options(world, call, options),
         "total_voter_count": 0,
         "is_closed": flag(params, "is_closed"),
         "is_anonymous": flag(params, "is_anonymous") if "is_anonymous" in params else True,
@@ -214,8 +234,16 @@ def close_poll(world: World, poll: Json) -> None:
         world.push(world.bots[bot_id], "poll", poll)
 
 
-def _poll_options(world: World, call: SimCall) -> list[Json]:
-    given = sequence(call.params, "options", what="String as options")
+def _listed_options(params: Params) -> list[object]:
+    found = structure(params, "options", what="options")
+    if found is None and not params.get("options"):
+        raise bad("can't parse options JSON object")
+    if not isinstance(found, list):
+        raise bad("expected an Array of String as options")
+    return found
+
+
+def _poll_options(world: World, call: SimCall, given: list[object]) -> list[Json]:
     if not given:
         raise bad("poll must have at least 1 option")
     if len(given) > POLL_OPTIONS_MAX:
@@ -491,8 +519,15 @@ def _several(world: World, call: SimCall, transform: Callable[[Json], Json], ver
     return [{"message_id": message["message_id"]} for message in posted]
 
 
+_PLAIN = {
+    "poll": "polls", "dice": "dice", "game": "games", "location": "locations", "venue": "venues", "contact": "contacts",
+    "paid_media": "paid media", "checklist": "checklists",
+}  # fmt: skip
+
+
 def _post(world: World, call: SimCall, content: Json, *, text: str = "") -> Json:
-    return post(world, call, writable_chat(world, call.bot, call.params), content, text=text)
+    what = _PLAIN.get(next(iter(content), ""), "text messages")
+    return post(world, call, writable_chat(world, call.bot, call.params, what=what), content, text=text)
 
 
 def _content(message: Json) -> Json:
@@ -500,7 +535,14 @@ def _content(message: Json) -> Json:
 
 
 def _forwarded(message: Json) -> Json:
-    return {**_content(message), "forward_origin": origin(message)}
+    first = origin(message)
+    # Beside the origin stand the fields that it replaced.
+    old = {
+        "sender_user": "forward_from", "sender_user_name": "forward_sender_name", "sender_chat": "forward_from_chat",
+        "chat": "forward_from_chat", "message_id": "forward_from_message_id", "author_signature": "forward_signature",
+        "date": "forward_date",
+    }  # fmt: skip
+    return {**_content(message), "forward_origin": first, **{old[name]: first[name] for name in old if name in first}}
 
 
 def _shown(message: Json) -> str:

@@ -4,12 +4,15 @@ import argparse
 import asyncio
 import json
 import random
+import re
 import signal
 import socket
 import ssl
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Coroutine
+from http.client import HTTPException
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,11 +24,12 @@ import msgspec
 from peik.testing import control, wire
 from peik.testing.answer import Answer, Params, Pending, Refusal, UploadedFile, failure
 from peik.testing.faults import MIB, PLAIN, Exchange, How, Kind, Options
+from peik.testing.media import URL_BYTES_MAX
 from peik.testing.telegram import Telegram
 from peik.testing.updates import PushResult
 from peik.testing.webhooks import WebhookCheck
 from peik.testing.wire import SimConnection, SimRequest, rendered, reset_on_close
-from peik.testing.world import Push
+from peik.testing.world import KINDS, Push
 
 # One listening port that can be closed and opened again on its number, and the faults that connections meet at it.
 
@@ -372,11 +376,35 @@ class SimServer:
             self._later(plan.late_s + plan.slow_s, lambda: self._give(connection, answer, plan))
         else:
             params, files = wire.read(request.query, request.content_type, request.body)
-            plan = self.telegram.exchange(route.token_text, route.name, params) if is_faulty else PLAIN
-            if plan is PLAIN:
-                self._give(connection, self.telegram.call(route.token_text, route.name, params, files), PLAIN)
+            near = () if _FILE_FIELDS.isdisjoint(params) else loopback_addresses(params)
+            if near:
+                self._spawn(self._fetch(near, lambda: self._carry_out(connection, route, params, files, is_faulty)))
             else:
-                self._play(connection, route, params, files, plan)
+                self._carry_out(connection, route, params, files, is_faulty)
+
+    def _carry_out(
+        self,
+        connection: SimConnection,
+        route: SimRoute,
+        params: Params,
+        files: dict[str, UploadedFile],
+        is_faulty: bool,
+    ) -> None:
+        plan = self.telegram.exchange(route.token_text, route.name, params) if is_faulty else PLAIN
+        if plan is PLAIN:
+            self._give(connection, self.telegram.call(route.token_text, route.name, params, files), PLAIN)
+        else:
+            self._play(connection, route, params, files, plan)
+
+    async def _fetch(self, addresses: tuple[str, ...], then: Callable[[], None]) -> None:
+        """Fetch what a request names on this machine, and go on with it."""
+        known = self.telegram.fetched
+        for one in addresses:
+            known.pop(one, None)
+            known[one] = await asyncio.to_thread(fetched, one)
+        while len(known) > max(FETCHED_MAX, len(addresses)):
+            del known[next(iter(known))]
+        then()
 
     def _play(
         self, connection: SimConnection, route: SimRoute, params: Params, files: dict[str, UploadedFile], plan: Exchange
@@ -463,6 +491,40 @@ class SimServer:
         for fact, told in self._watchers:
             if not told.done() and fact():
                 told.set_result(None)
+
+
+_FILE_FIELDS = frozenset({*KINDS, "media", "thumbnail", "sticker", "stickers"})
+_LOOPBACK = re.compile(r"https?://(?:127\.\d+\.\d+\.\d+|localhost|\[::1\])(?::\d+)?/[^\s\"\\]*")
+
+
+def loopback_addresses(params: Params) -> tuple[str, ...]:
+    """The addresses on this machine among a request's files. Nothing outside is ever fetched."""
+    given = [params[name] for name in _FILE_FIELDS if name in params]
+    texts = (one if isinstance(one, str) else msgspec.json.encode(one).decode() for one in given)
+    return tuple(dict.fromkeys(address for text in texts for address in _LOOPBACK.findall(text)))
+
+
+class _NoWayOn(urllib.request.HTTPRedirectHandler):
+    """What lies on this machine must not lead away from it."""
+
+    def redirect_request(self, *_: object) -> None:
+        return None
+
+
+def fetched(address: str) -> UploadedFile | None:
+    """What lies there; None if it cannot be had. Blocks."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoWayOn)
+    try:
+        with opener.open(address, timeout=FETCH_S) as answer:
+            name = unquote(urlsplit(address).path).rpartition("/")[2] or "file"
+            kind = answer.headers.get_content_type()
+            return UploadedFile(filename=name, content=answer.read(URL_BYTES_MAX + 1), content_type=kind)
+    except (OSError, ValueError, HTTPException):
+        return None
+
+
+FETCH_S = 20.0
+FETCHED_MAX = 16
 
 
 def parsed(path: bytes) -> SimRoute | None:

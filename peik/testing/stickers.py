@@ -1,7 +1,7 @@
 """Stickers and their sets: made, filled, ordered, emptied; custom emoji. Every bot sees every set, and changes its own alone."""
 
 from peik.testing.answer import Json, UploadedFile, bad, flag, integer, mapping, sequence, text_of
-from peik.testing.media import kept, take, taken
+from peik.testing.media import kept, look, take, taken
 from peik.testing.sends import Handler
 from peik.testing.world import SimBot, SimCall, StickerSet, StoredFile, World
 
@@ -232,9 +232,11 @@ def set_thumbnail(world: World, call: SimCall) -> object:
         owner.thumbnail = None
         return _applied(world, call, owner)
     stored = taken(world, call, "thumb" if "thumb" in call.files else "thumbnail", "sticker")
+    seen = look(stored.content or b"")
     sides = {name: stored.face[name] for name in ("width", "height")}
-    if not stored.face["is_animated"] and not stored.face["is_video"] and set(sides.values()) != {100}:
-        raise bad("STICKER_THUMB_PNG_NOPNG" if stored.face["width"] else "wrong file type")
+    # Where nothing says what the picture is, as behind an address, it is taken as it should be.
+    if seen.mime.startswith("image/") and (seen.width, seen.height) != (100, 100):
+        raise bad("STICKER_THUMB_PNG_NOPNG")
     owner.thumbnail = {**stored.as_json(), **sides}
     return _applied(world, call, owner)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from peik.errors import BadInput
 from peik.testing import chats, media, methods, stickers, webhooks, wire
 from peik.testing.answer import Answer, Json, Params, Pending, Refusal, UploadedFile, failure, integer, success
-from peik.testing.entities import formatted
+from peik.testing.entities import formatted, may_have_links
 from peik.testing.faults import PLAIN, Exchange, Fault, How, Kind, Options, planned
 from peik.testing.media import described, kept
 from peik.testing.posting import visible
@@ -179,6 +179,7 @@ class Telegram(World):
     def user(
         self, user_id: int, first_name: str = "", language_code: str | None = None, username: str | None = None,
         *, last_name: str | None = None, is_reachable: bool | None = None, is_deactivated: bool | None = None,
+        personal_chat: int | None = None,
     ) -> SimUser:  # fmt: skip
         """A person, made or changed. Not reachable: bots must not write first."""
         user = add_user(self, user_id, first_name=first_name, username=username, language_code=language_code)
@@ -188,15 +189,20 @@ class Telegram(World):
             user.is_reachable = is_reachable
         if is_deactivated is not None:
             user.is_deactivated = is_deactivated
+        if personal_chat is not None:
+            user.personal_chat = personal_chat
         return user
 
     def chat(
         self, kind: ChatType, title: str = "", *, chat_id: int | None = None, username: str | None = None,
-        is_forum: bool = False, bots: list[BotRef] | None = None,
+        is_forum: bool = False, bots: list[BotRef] | None = None, slow_mode_s: int = 0,
     ) -> SimChat:  # fmt: skip
         """A new group, supergroup or channel with these bots in it."""
         members = [self.bot(bot) for bot in bots or []]
-        return add_chat(self, kind, chat_id=chat_id, title=title, username=username, is_forum=is_forum, bots=members)
+        made = add_chat(self, kind, chat_id=chat_id, title=title, username=username, is_forum=is_forum, bots=members)
+        if slow_mode_s:
+            made.more["slow_mode_delay"] = slow_mode_s
+        return made
 
     def topic(self, chat: SimChat | int, name: str) -> Topic:
         """A new topic in a forum."""
@@ -429,7 +435,7 @@ def write(
     message |= content
     for field, entities_field in (("text", "entities"), ("caption", "caption_entities")):
         text = content.get(field)
-        if isinstance(text, str) and entities_field not in content:
+        if isinstance(text, str) and entities_field not in content and may_have_links(text):
             entities = formatted(text, "", None)[1]
             if entities:
                 message[entities_field] = entities

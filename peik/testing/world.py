@@ -1,6 +1,7 @@
 """Everything the simulated Telegram knows, and the few ways to find or make it. Time and chance come from outside."""
 
 import base64
+import binascii
 import hashlib
 import heapq
 import random
@@ -55,6 +56,7 @@ class SimUser(msgspec.Struct, kw_only=True):
     language_code: str | None = None
     is_deactivated: bool = False
     is_reachable: bool = True  # False: a bot must not write first
+    personal_chat: int = 0  # a channel of theirs that their profile shows
     photos: list[list[Json]] = msgspec.field(default_factory=list)  # of the profile, each in its sizes, newest first
 
     def as_json(self) -> Json:
@@ -93,6 +95,7 @@ class SimMember(msgspec.Struct, kw_only=True):
     permissions: dict[str, bool] = msgspec.field(default_factory=dict)  # of a restricted member, likewise
     until: int = 0
     title: str = ""
+    spoke_at: float = float("-inf")  # where messages are slowed
 
     @property
     def is_inside(self) -> bool:
@@ -146,6 +149,7 @@ class SimChat(msgspec.Struct, kw_only=True):
     pinned: list[int] = msgspec.field(default_factory=list)
     more: Json = msgspec.field(default_factory=dict)  # what getChat tells beside the face: description, permissions …
     links: dict[str, Json] = msgspec.field(default_factory=dict)  # invite links, by themselves
+    comers: dict[str, set[int]] = msgspec.field(default_factory=dict)  # who has come by which link
     requests: dict[int, Json] = msgspec.field(default_factory=dict)  # who asks to be let in
     face: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)  # as_json, encoded once: it is in every message
 
@@ -219,7 +223,7 @@ class StoredFile(msgspec.Struct, kw_only=True):
 
 def _unique(kind: str, digest: bytes) -> str:
     """As long as Telegram's are: those of photos have a letter more."""
-    text = base64.urlsafe_b64encode(digest).decode()
+    text = binascii.b2a_base64(digest, newline=False).decode().replace("+", "-").replace("/", "_")
     return f"AQAD{text}" if kind == "photo" else f"AgAD{text[:11]}"
 
 
@@ -234,11 +238,11 @@ class FileShelf:
         self.by_path: dict[str, StoredFile] = {}
         self._full: deque[StoredFile] = deque()
 
-    def put(self, kind: str, upload: UploadedFile, *, salt: str = "") -> StoredFile:
-        """Keep a file. `salt` tells apart what has the same bytes."""
+    def put(self, kind: str, upload: UploadedFile, *, mark: bytes = b"") -> StoredFile:
+        """Keep a file. `mark` tells it apart instead of its bytes: what is made of another file has the same."""
         prefix, folder, ending = KINDS.get(kind, KINDS["document"])
         number = len(self.by_id)
-        unique = hashlib.blake2b(upload.content, digest_size=9, person=kind.encode()[:16], salt=salt.encode()[:16])
+        unique = hashlib.blake2b(mark or upload.content, digest_size=9, person=kind.encode()[:16])
         suffix = upload.filename.rpartition(".")[2] if "." in upload.filename else ending
         stored = StoredFile(
             file_id=f"{prefix}{self._bot_id:x}Z{number:08x}Q",
@@ -385,6 +389,8 @@ class World:
         self.web: Callable[[str], UploadedFile | None] = lambda url: None
         # Told when something is scheduled; whoever has a clock calls `run_due` then.
         self.wake: Callable[[float], None] | None = None
+        # What a server has fetched for the last requests; None for what could not be had.
+        self.fetched: dict[str, UploadedFile | None] = {}
         self._scheduled = 0
         self.forget()
 
@@ -519,9 +525,17 @@ class World:
         """Has the bot this right in a group or channel? Of a group's members some are had by all, unless forbidden."""
         member = self.member(chat, bot)
         if member.status == "member" and chat.type != "channel" and right in _OF_ALL:
-            permissions = chat.more.get("permissions")
-            return bool(permissions.get(right, True)) if isinstance(permissions, dict) else True
+            return self.permits(chat, member, right)
         return member.may(right)
+
+    def permits(self, chat: SimChat, member: SimMember, permission: str) -> bool:
+        """May this member do what members may, unless it is forbidden to all or to this one?"""
+        if chat.type == "channel" or member.status in {"administrator", "creator"}:
+            return True
+        general = chat.more.get("permissions")
+        if isinstance(general, dict) and not general.get(permission, True):
+            return False
+        return member.status != "restricted" or member.permissions.get(permission, True)
 
     # Messages
 

@@ -346,6 +346,7 @@ def test_answers_and_reads_go_straight_through_even_beside_a_long_queue(tmp_path
         assert (await peik.get("/v1/stats"))["waiting"], "they did not wait for the others"
         unknown = await bot.call("beamHologram", chat_id=5)
         assert unknown.refusal == (404, "Not Found: method not found")
+        assert (await bot.call("BAD METHOD", chat_id=5)).refusal == (404, "Not Found")
 
     play(tmp_path, story)
 

@@ -6,11 +6,12 @@ import struct
 
 import pytest
 
+from peik.errors import BadInput
 from peik.testing import Answer, Options, SimServer, Telegram, UploadedFile
 from peik.testing.media import look
 from tests.sim.conftest import TOKEN, Clock
 
-GROUP = -1_000_000_000_777
+GROUP, SLOW = -1_000_000_000_777, -1_000_000_000_778
 OWNER, ANN = 7, 8
 
 
@@ -66,9 +67,9 @@ def test_a_right_that_the_bot_lacks_is_refused(telegram: Telegram):
 
 def test_a_ban_is_seen_and_told_and_the_owner_cannot_be_banned(telegram: Telegram):
     call(telegram, "getUpdates", allowed_updates=["chat_member"])
-    assert call(telegram, "banChatMember", chat_id=GROUP, user_id=ANN, until_date=5).ok
+    assert call(telegram, "banChatMember", chat_id=GROUP, user_id=ANN, until_date=1_700_000_500).ok
     member = call(telegram, "getChatMember", chat_id=GROUP, user_id=ANN).result
-    assert (member["status"], member["until_date"]) == ("kicked", 5)
+    assert (member["status"], member["until_date"]) == ("kicked", 1_700_000_500)
     (told,) = updates(telegram, "chat_member")
     assert told["new_chat_member"]["status"] == "kicked"
     assert said(telegram, "banChatMember", chat_id=GROUP, user_id=OWNER) == "can't remove chat owner"
@@ -118,6 +119,60 @@ def test_an_invite_link_has_limits_and_is_changed_whole(telegram: Telegram):
     first = call(telegram, "exportChatInviteLink", chat_id=GROUP).result
     second = call(telegram, "exportChatInviteLink", chat_id=GROUP).result
     assert call(telegram, "getChat", chat_id=GROUP).result["invite_link"] == second != first
+
+
+def test_a_link_lets_in_as_many_as_it_may_and_until_it_ends(telegram: Telegram, clock: Clock):
+    terms = {"expire_date": int(clock.now) + 60, "member_limit": 1}
+    link = call(telegram, "createChatInviteLink", chat_id=GROUP, **terms).result["invite_link"]
+    telegram.join(TOKEN, GROUP, 21, link=link)
+    with pytest.raises(BadInput):
+        telegram.join(TOKEN, GROUP, 22, link=link)
+    asking = call(telegram, "createChatInviteLink", chat_id=GROUP, creates_join_request=True).result["invite_link"]
+    telegram.join(TOKEN, GROUP, 23, link=asking)
+    assert telegram.chats[GROUP].links[asking]["pending_join_request_count"] == 1
+    call(telegram, "declineChatJoinRequest", chat_id=GROUP, user_id=23)
+    assert "pending_join_request_count" not in telegram.chats[GROUP].links[asking]
+    call(telegram, "revokeChatInviteLink", chat_id=GROUP, invite_link=asking)
+    with pytest.raises(BadInput):
+        telegram.join(TOKEN, GROUP, 24, link=asking)
+
+
+def test_a_ban_ends_when_it_was_said_to(telegram: Telegram, clock: Clock):
+    until = int(clock.now) + 60
+    call(telegram, "banChatMember", chat_id=GROUP, user_id=ANN, until_date=until)
+    with pytest.raises(BadInput):
+        telegram.join(TOKEN, GROUP, ANN)
+    clock.pass_s(61)
+    assert call(telegram, "getChatMember", chat_id=GROUP, user_id=ANN).result["status"] == "left"
+    telegram.join(TOKEN, GROUP, ANN)
+    call(telegram, "banChatMember", chat_id=GROUP, user_id=ANN, until_date=int(clock.now) + 5)
+    assert call(telegram, "getChatMember", chat_id=GROUP, user_id=ANN).result["until_date"] == 0
+
+
+def test_what_members_may_not_send_a_bot_may_not_send_either_unless_it_rules(telegram: Telegram):
+    me = telegram.bot(TOKEN).user
+    allowed = {"can_send_messages": True, "can_send_polls": True}
+    assert call(telegram, "setChatPermissions", chat_id=GROUP, permissions=allowed).ok
+    picture = {"photo": png(10, 10)}
+    assert call(telegram, "sendPhoto", picture, chat_id=GROUP).ok
+    telegram.set_member(GROUP, me)
+    assert said(telegram, "sendPhoto", files=picture, chat_id=GROUP) == "not enough rights to send photos to the chat"
+    assert said(telegram, "sendDice", chat_id=GROUP) == "not enough rights to send dice to the chat"
+    assert call(telegram, "sendMessage", chat_id=GROUP, text="x").ok
+    telegram.set_member(GROUP, me, "restricted", can_send_polls=False)
+    poll = {"question": "?", "options": ["a", "b"]}
+    assert said(telegram, "sendPoll", chat_id=GROUP, **poll) == "not enough rights to send polls to the chat"
+
+
+def test_slow_mode_is_for_members_and_not_for_administrators(telegram: Telegram, clock: Clock):
+    telegram.chat("supergroup", "Slow", chat_id=SLOW, bots=[TOKEN], slow_mode_s=30)
+    assert call(telegram, "getChat", chat_id=SLOW).result["slow_mode_delay"] == 30
+    assert call(telegram, "sendMessage", chat_id=SLOW, text="1").ok
+    assert call(telegram, "sendMessage", chat_id=SLOW, text="2").json()["parameters"] == {"retry_after": 31}
+    clock.pass_s(30)
+    assert call(telegram, "sendMessage", chat_id=SLOW, text="2").ok
+    telegram.set_member(SLOW, telegram.bot(TOKEN).user, "administrator")
+    assert call(telegram, "sendMessage", chat_id=SLOW, text="3").ok
 
 
 def test_changes_of_a_chat_are_shown_and_told(telegram: Telegram):
@@ -322,3 +377,13 @@ async def closes_by_the_clock() -> bool:
 
 def test_a_server_lets_things_happen_without_being_asked():
     assert asyncio.run(closes_by_the_clock())
+
+
+def test_a_profile_shows_the_newest_messages_of_a_persons_channel(telegram: Telegram):
+    telegram.chat("channel", "Ann's", chat_id=SLOW, bots=[TOKEN])
+    telegram.user(ANN, personal_chat=SLOW)
+    for number in range(3):
+        telegram.write(TOKEN, ANN, str(number), chat=SLOW)
+    newest = call(telegram, "getUserPersonalChatMessages", user_id=ANN, limit=2).result
+    assert [one["text"] for one in newest] == ["2", "1"]
+    assert call(telegram, "getChat", chat_id=ANN).result["personal_chat"]["title"] == "Ann's"

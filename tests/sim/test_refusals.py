@@ -51,6 +51,9 @@ BAD_REQUESTS = [
         {"chat_id": 7, "text": "x", "reply_markup": {"inline_keyboard": [[BUTTON | {"callback_data": "x" * 65}]]}},
         "BUTTON_DATA_INVALID",
     ),
+    ("sendPoll", {"chat_id": 7, "options": "null"}, "expected an Array of String as options"),
+    ("sendPoll", {"chat_id": 7, "question": "?"}, "can't parse options JSON object"),
+    ("sendPoll", {"chat_id": 7, "options": ["a"]}, "poll question must be non-empty"),
     ("sendMediaGroup", {"chat_id": 7, "media": "[]"}, "there are no media in the request"),
     ("editMessageText", {"chat_id": 7, "message_id": 5, "text": "x"}, "message to edit not found"),
     ("deleteMessage", {"chat_id": 7, "message_id": 5}, "message to delete not found"),
@@ -195,6 +198,7 @@ def test_a_malformed_token_is_not_found_in_the_cloud_and_named_by_a_local_server
 
 def test_an_unknown_method_is_not_found(telegram: Telegram):
     assert said(call(telegram, "doSomething")) == (404, "Not Found: method not found")
+    assert said(call(telegram, "BAD METHOD")) == (404, "Not Found")
 
 
 def test_an_answer_to_a_press_may_come_too_late(telegram: Telegram, clock: Clock):

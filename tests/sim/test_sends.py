@@ -153,7 +153,9 @@ def test_forwards_and_copies_take_the_content_along(telegram: Telegram):
     call(telegram, "sendMessage", chat_id=7, text="original")
     forwarded = call(telegram, "forwardMessage", chat_id=8, from_chat_id=7, message_id=1).result
     assert forwarded["text"] == "original"
-    assert "forward_origin" in forwarded
+    assert forwarded["forward_origin"]["sender_user"] == forwarded["forward_from"]
+    again = call(telegram, "forwardMessage", chat_id=10, from_chat_id=8, message_id=forwarded["message_id"]).result
+    assert again["forward_date"] == again["forward_origin"]["date"]
     assert call(telegram, "copyMessage", chat_id=9, from_chat_id=7, message_id=1).result == {"message_id": 1}
     assert telegram.message(TOKEN, 9, 1)["text"] == "original"
 

@@ -2,14 +2,19 @@
 
 import asyncio
 import json
+import struct
 
 import aiohttp
 import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestServer
 
 from peik.testing import Options, SimServer, Telegram
 from tests.patience import PATIENCE_S
 from tests.sim.conftest import TOKEN
 from tests.sim.wires import BASE, Wire, post_bytes, send_bytes, story
+
+PNG = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + struct.pack(">II", 30, 20) + bytes(20)
 
 
 def test_parameters_come_as_query_form_json_or_multipart():
@@ -49,6 +54,37 @@ def test_an_album_by_multipart_with_json_inside_a_field_and_a_download():
             async with client.get(f"{sim.url}/file{BASE}/{path}") as response:
                 assert response.content_type == "image/jpeg"
                 assert await response.read() == b"\x01" * 100_000
+
+    story(play())
+
+
+def test_a_file_on_this_machine_is_fetched_by_its_address_and_no_other_is():
+    async def give(request: web.Request) -> web.Response:
+        kept = {"tea.png": PNG, "big.bin": bytes(6 << 20)}
+        if request.path == "/away":
+            raise web.HTTPFound("/tea.png")
+        return web.Response(body=kept.get(request.path[1:]), status=200 if request.path[1:] in kept else 404)
+
+    async def play() -> None:
+        app = web.Application()
+        app.router.add_get("/{tail:.*}", give)
+        server = TestServer(app)
+        async with server, SimServer() as sim, aiohttp.ClientSession() as client:
+
+            async def send(method: str, **params: str) -> dict:
+                async with client.post(f"{sim.url}{BASE}/{method}", data={"chat_id": "7", **params}) as answer:
+                    return await answer.json()
+
+            sent = await send("sendPhoto", photo=str(server.make_url("/tea.png")))
+            assert sent["result"]["photo"][-1]["file_size"] == len(PNG)
+            media = json.dumps([{"type": "photo", "media": str(server.make_url("/tea.png"))}] * 2)
+            album = await send("sendMediaGroup", media=media)
+            assert [one["photo"][-1]["width"] for one in album["result"]] == [30, 30]
+            for path in ("/none.png", "/away", "/big.bin"):
+                refused = await send("sendPhoto", photo=str(server.make_url(path)))
+                assert refused["description"] == "Bad Request: failed to get HTTP URL content"
+            far = await send("sendPhoto", photo="https://tea.example/tea.png")
+            assert far["result"]["photo"][-1]["file_size"] == len("https://tea.example/tea.png")
 
     story(play())
 
