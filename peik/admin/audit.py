@@ -11,7 +11,7 @@ import secrets
 
 import msgspec
 
-from peik.admin.events import ActionTaken
+from peik.admin.model import ActionTaken
 from peik.admin.sign_ins import Attempts, Refusals, SignIns
 from peik.clock import Clock
 from peik.core.documents import DocumentStore, Filing, StoredDocument

@@ -7,6 +7,7 @@ from typing import Literal
 
 import msgspec
 
+from peik.core.events import Event
 from peik.core.units import Rate
 
 Scope = Literal["read", "send", "admin"]
@@ -108,3 +109,15 @@ _SCOPE: dict[Scope, Role] = {"read": Role.VIEWER, "send": Role.OPERATOR, "admin"
 def role_of(key: Key) -> Role:
     """What the owner of an API key is at the dashboard."""
     return max((_SCOPE[scope] for scope in key.scopes), key=_LEVEL.__getitem__)
+
+
+# What can be observed of the people who run Peik.
+
+
+class ActionTaken(Event, frozen=True, kw_only=True):
+    """Somebody did something to Peik, by whichever door: a line of the audit log."""
+
+    who: str
+    action: str
+    target: str
+    is_done: bool

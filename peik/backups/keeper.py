@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from peik.backups.events import BackupFailed, BackupMade
-from peik.backups.model import BackupEntry, BackupLedger, BackupWatch
+from peik.backups.model import BackupEntry, BackupFailed, BackupLedger, BackupMade, BackupWatch
 from peik.backups.service import Backups
 from peik.clock import Clock
 from peik.core.documents import DocumentStore

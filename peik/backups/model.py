@@ -13,6 +13,7 @@ from typing import ParamSpec, Protocol, TypeVar
 import msgspec
 
 from peik.core.documents import DocumentStore, Filing
+from peik.core.events import Event
 from peik.errors import BadInput, Conflict, Unavailable
 
 MAGIC = b"PEIKBACKUP\n"
@@ -295,3 +296,18 @@ async def newest(documents: DocumentStore) -> Newest:
 async def last_good_ms(documents: DocumentStore) -> int | None:
     """When the newest good one was made; None: there is none. Raises StoreUnavailable."""
     return (await newest(documents)).made_at_ms
+
+
+# What can be observed of backups that are made by the clock.
+
+
+class BackupMade(Event, frozen=True, kw_only=True):
+    path: str
+    size_bytes: int
+
+
+class BackupFailed(Event, frozen=True, kw_only=True):
+    """It is tried again; the last one that was made stays."""
+
+    what: str
+    why: str

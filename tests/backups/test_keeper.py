@@ -5,9 +5,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from peik.backups.events import BackupFailed, BackupMade
 from peik.backups.keeper import RETRY_S, Keeper
-from peik.backups.model import BackupLedger, newest
+from peik.backups.model import BackupFailed, BackupLedger, BackupMade, newest
 from peik.backups.service import Backups
 from peik.backups.wiring import backups_of
 from peik.core.documents import Filing

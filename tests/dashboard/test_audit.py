@@ -12,8 +12,7 @@ from starlette.applications import Starlette
 
 from peik.admin.api import AuditApi, Audited
 from peik.admin.audit import KEEP_S, AdminUpkeep, Audit, Outcome
-from peik.admin.events import ActionTaken
-from peik.admin.model import Key
+from peik.admin.model import ActionTaken, Key
 from peik.admin.people import People
 from peik.admin.sign_ins import AGE_MS, Attempts, SignIns, who_of
 from peik.app import rest
