@@ -36,6 +36,7 @@ _HOMES = {
         "QrLogin",
         "SessionChat",
     ),
+    "peik.schedules.model": ("BroadcastWork", "JobWork", "LetterWork"),
     "peik.client.calls": ("Call", "Letter", "QueueStats", "Receipt", "Refused"),
     "peik.client.enqueue": ("enqueue", "enqueue_sync"),
     "peik.client.peik": ("Peik",),

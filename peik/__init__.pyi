@@ -46,5 +46,8 @@ from peik.jobs.job import BlockingJob as BlockingJob
 from peik.jobs.job import Job as Job
 from peik.jobs.outcome import JobHopeless as JobHopeless
 from peik.jobs.outcome import JobLater as JobLater
+from peik.schedules.model import BroadcastWork as BroadcastWork
+from peik.schedules.model import JobWork as JobWork
+from peik.schedules.model import LetterWork as LetterWork
 
 __version__: str

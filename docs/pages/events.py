@@ -4,18 +4,20 @@ from collections.abc import Iterator
 
 from docs.pages.markdown import code, table
 from peik.accounts import events as session_events
-from peik.admin import events as admin_events
-from peik.backups import events as backup_events
+from peik.admin import model as admin_events
+from peik.backups import model as backup_events
 from peik.broadcasts import events as broadcast_events
 from peik.core import events
 from peik.jobs import events as job_events
 from peik.notifications import events as notification_events
+from peik.schedules import model as schedule_events
 
 _ABOUT = {
     events: "Letters, updates, bots, ways to Telegram, the store",
     job_events: "Jobs",
     session_events: "Accounts",
     broadcast_events: "Broadcasts",
+    schedule_events: "Recurring work",
     notification_events: "Notifications",
     admin_events: "People who run Peik",
     backup_events: "Backups",

@@ -14,6 +14,7 @@ from peik.broadcasts import events as broadcast_events
 from peik.core import events
 from peik.core.letter import State
 from peik.jobs import events as job_events
+from peik.schedules import model as schedule_events
 
 MINUTE_S = 60.0
 HOUR_S = 3600.0
@@ -324,6 +325,22 @@ def broadcast_stopped(event: broadcast_events.BroadcastMoved, _: int) -> str:
     return f"broadcast {event.broadcast_id} stopped by itself: {event.reason or 'it does not say why'}"
 
 
+def schedule_missed(event: schedule_events.ScheduleMissed, _: int) -> str:
+    caught_up = "The last of them is made up for." if event.caught_up else "None is made up for now."
+    if not event.count:
+        return f"schedule {event.schedule} was due at {at(event.last_ms)}, and ran only now: Peik was not there."
+    least = "at least " if event.is_least else ""
+    return (
+        f"schedule {event.schedule} missed {least}{event.count} of its due times, from {at(event.first_ms)} to "
+        f"{at(event.last_ms)}: Peik was not there. {caught_up}"
+    )
+
+
+def schedule_refused(event: schedule_events.ScheduleRan, count: int) -> str:
+    times = "once" if count == 1 else f"{count} times"
+    return f"schedule {event.schedule} could not run {times}; the last time was due at {at(event.due_at_ms)}: {event.reason}"
+
+
 def noticed(event: Noticed, _: int) -> str:
     return event.words
 
@@ -400,6 +417,9 @@ RULES: "tuple[AlertRule[events.Event], ...]" = (
     as_rule(AlertRule(name="rising-error", means="An error came ten times or more within an hour, and three times as often as in the day before.", todo="Read the log around it, and what was changed last.", event=ErrorSeen, text=error_seen, repeat_s=HOUR_S, apart_by=("fingerprint",), is_meant=lambda event: event.is_rising, fades_s=HOUR_S / 2, place=RulePlace.ANY)),
     # broadcasts
     as_rule(AlertRule(name="broadcast-stopped", means="A broadcast stopped by itself: too many of its letters failed.", todo="Read its ledger, mend it, then resume or cancel it.", event=broadcast_events.BroadcastMoved, text=broadcast_stopped, repeat_s=DAY_S, apart_by=("broadcast_id",), is_meant=lambda event: event.state == "stopped", ends=broadcast_events.BroadcastMoved, is_over=lambda event: isinstance(event, broadcast_events.BroadcastMoved) and event.state != "stopped", is_kept=True, place=RulePlace.CHORES)),
+    # recurring work
+    as_rule(AlertRule(name="schedule-missed", means="Peik was not there when a schedule was due, for more than 5 minutes.", todo="See what it missed with `peik schedules runs`; run it now if it is still needed.", event=schedule_events.ScheduleMissed, text=schedule_missed, repeat_s=HOUR_S, apart_by=("schedule",), is_moment=True, place=RulePlace.CHORES)),
+    as_rule(AlertRule(name="schedule-refused", means="A schedule was due, and what it makes was refused.", todo="Read why with `peik schedules runs`, edit it, and run it now.", event=schedule_events.ScheduleRan, text=schedule_refused, repeat_s=DAY_S, apart_by=("schedule",), is_meant=lambda event: event.state is schedule_events.ScheduleRunState.REFUSED, ends=schedule_events.ScheduleRan, is_over=lambda event: isinstance(event, schedule_events.ScheduleRan) and event.state is schedule_events.ScheduleRunState.DONE, is_kept=True, place=RulePlace.CHORES)),
     # accounts
     as_rule(AlertRule(name="session-ended", means="Telegram ended the session of an account.", todo="Sign in again: see sessions.md.", event=session_events.SessionRevoked, text=revoked, repeat_s=DAY_S, apart_by=("session_id",), ends=session_events.SessionUp, is_kept=True)),
     as_rule(AlertRule(name="session-unfit", means="An account cannot run until somebody mends it: its key cannot be opened, its proxy cannot be right.", todo="Read why with `peik sessions show`, and mend that.", event=session_events.SessionUnfit, text=unfit, repeat_s=DAY_S, apart_by=("session_id",), ends=session_events.SessionUp, is_kept=True)),

@@ -18,6 +18,7 @@ from peik.monitoring.nodes import NodeApi, nodes_of
 from peik.monitoring.pulse import Pulse
 from peik.notifications.api import NotificationApi, UserApi
 from peik.outbox.api import BotApi, LetterApi
+from peik.schedules.api import ScheduleApi
 from peik.secrets.api import SecretApi
 
 API_CLASSES = (
@@ -28,6 +29,7 @@ API_CLASSES = (
     JobApi,
     HostApi,
     BroadcastApi,
+    ScheduleApi,
     UserApi,
     NotificationApi,
     ContactApi,
@@ -55,6 +57,7 @@ def apis_of(peik: Runtime, *, pulse: Pulse | None = None, weakness: str | None =
         ArrivalApi(peik.outbox.service, peik.inbox.service),
         ConsumerApi(peik.outbox.service, peik.inbox.service),
         BroadcastApi(peik.broadcasts.service, config=peik.config, clock=peik.clock),
+        ScheduleApi(peik.schedules.service),
         UserApi(peik.notifications.service.links),
         NotificationApi(peik.notifications.service),
         ContactApi(peik.outbox.service, peik.store.contacts),

@@ -14,20 +14,25 @@ from peik.app.context import Context
 from peik.app.runtime import Runtime
 from peik.archive.store import Archive
 from peik.backups.wiring import keeper_of
+from peik.broadcasts.service import BroadcastService
 from peik.broadcasts.wiring import broadcasts_of
-from peik.clock import Clock
+from peik.clock import Clock, SettledClock
 from peik.core.events import Events
+from peik.core.nodes import CHORES
 from peik.erasure.service import Eraser
 from peik.erasure.wiring import eraser_of
 from peik.errors import StartError
 from peik.inbox.store import PushPort
 from peik.inbox.wiring import inbox_of
+from peik.jobs.service import JobService
 from peik.jobs.store import JobKinds
 from peik.jobs.wiring import jobs_of
 from peik.monitoring.wiring import figures_of
 from peik.notifications.wiring import notifications_of
 from peik.outbox.store import Poster
 from peik.outbox.wiring import Outbox, outbox_of
+from peik.schedules.engine import Scheduler, Schedules
+from peik.schedules.service import Maker, ScheduleBook, ScheduleService
 from peik.secrets.service import Custodian
 from peik.settings.config import Config
 from peik.storage.open import AnyStore
@@ -62,6 +67,7 @@ def build(
     if kit is not None:
         accounts = sessions_of(context, outbox, kit, poster)
     jobs = jobs_of(context, outbox, job_kinds or JobKinds())
+    broadcasts = broadcasts_of(context, outbox)
     return Runtime(
         **msgspec.structs.asdict(context),
         outbox=outbox,
@@ -70,7 +76,8 @@ def build(
         accounts=accounts,
         jobs=jobs,
         notifications=notifications_of(context, outbox),
-        broadcasts=broadcasts_of(context, outbox),
+        broadcasts=broadcasts,
+        schedules=_schedules(context, outbox, broadcasts=broadcasts.service, jobs=jobs.service),
         watch=watch_of(context, outbox, figures=figures, inbox=inbox.service, jobs=jobs, accounts=accounts),
         keyring=_keyring(context),
         limits=RequestLimits(stranger=config.rate_ip, wrong=config.rate_wrong, key=config.rate_key),
@@ -79,6 +86,24 @@ def build(
         backups=keeper_of(config, documents=store.documents, clock=clock, events=events),
         eraser=_eraser(context, outbox, accounts),
     )
+
+
+def _schedules(context: Context, outbox: Outbox, *, broadcasts: BroadcastService, jobs: JobService) -> Schedules:
+    # The clock that this process began with is believed, as for letters with a time; how long Peik was off does not matter here.
+    time = SettledClock(context.clock, settles_s=context.config.clock_settles)
+    book = ScheduleBook(context.store.documents)
+    maker = Maker(letters=outbox.service, broadcasts=broadcasts, jobs=jobs, clock=context.clock)
+    engine = Scheduler(
+        book,
+        maker,
+        time=time,
+        clock=context.clock,
+        events=context.events,
+        is_ours=lambda: outbox.leases.is_live(CHORES),
+        is_shared=context.store.nodes.lease_s is not None,
+    )
+    service = ScheduleService(book, maker, clock=time, events=context.events, look=engine.look)
+    return Schedules(service=service, engine=engine)
 
 
 def _keyring(context: Context) -> Keyring:

@@ -32,6 +32,7 @@ from peik.notifications import cli as users
 from peik.outbox import cli as dead
 from peik.outbox import cli as letters
 from peik.outbox import cli_bots
+from peik.schedules import cli as schedules
 from peik.secrets import cli as secrets
 from peik.settings import cli as settings
 from peik.storage import cli as migrate
@@ -102,6 +103,7 @@ def _sim_options(text: str) -> dict[str, object]:
 letters.register(app)
 app.add_typer(dead.app, name="dead", rich_help_panel="Letters")
 app.add_typer(broadcast.app, name="broadcast", rich_help_panel="Letters")
+app.add_typer(schedules.app, name="schedules", rich_help_panel="Letters")
 app.add_typer(jobs.app, name="jobs", rich_help_panel="Long jobs")
 app.add_typer(arrivals.app, name="arrivals", rich_help_panel=_INBOX)
 app.add_typer(arrivals.consumers, name="consumers", rich_help_panel=_INBOX)

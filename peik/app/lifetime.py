@@ -121,6 +121,7 @@ class Lifetime:
         runtime.notifications.contacts.stop()
         runtime.notifications.releases.stop()
         runtime.broadcasts.engine.stop()
+        runtime.schedules.engine.stop()
         if runtime.backups is not None:
             runtime.backups.stop()
         runtime.eraser.stop()

@@ -44,6 +44,7 @@ class Node:
             runtime.inbox.upkeep.start(self._group)
             runtime.notifications.releases.start(self._group)
             runtime.broadcasts.engine.start(self._group)
+            runtime.schedules.engine.start(self._group)
             if runtime.backups is not None:
                 runtime.backups.start(self._group)
             runtime.eraser.start(self._group)
@@ -90,6 +91,7 @@ class Node:
             runtime.inbox.upkeep.stop()
             runtime.notifications.releases.stop()
             runtime.broadcasts.engine.stop()
+            runtime.schedules.engine.stop()
             if runtime.backups is not None:
                 runtime.backups.stop()
             runtime.eraser.stop()
@@ -152,6 +154,7 @@ class Node:
     async def hear(self, news: News) -> None:
         runtime = self._runtime
         runtime.broadcasts.engine.look()
+        runtime.schedules.engine.look()
         if news.is_all or news.is_records:
             await runtime.secrets.follow()
             runtime.outbox.service.take_up(await runtime.store.bots())
@@ -208,6 +211,7 @@ class Node:
         runtime.outbox.hooks.look()
         runtime.notifications.releases.look()
         runtime.broadcasts.engine.look()
+        runtime.schedules.engine.look()
         runtime.notifications.contacts.look()
         await runtime.inbox.service.look()
         await self._look_at_outages()  # before its arrivals are seen

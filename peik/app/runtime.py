@@ -13,6 +13,7 @@ from peik.inbox.wiring import Inbox
 from peik.jobs.wiring import Jobs
 from peik.notifications.wiring import Notifications
 from peik.outbox.wiring import Outbox
+from peik.schedules.engine import Schedules
 from peik.secrets.service import Custodian
 from peik.telegram.routes import Passthrough
 from peik.web.limits import RequestLimits
@@ -31,6 +32,7 @@ class Runtime(Context, frozen=True, kw_only=True):
     jobs: Jobs
     notifications: Notifications
     broadcasts: Broadcasts
+    schedules: Schedules
     watch: Watch
     keyring: Keyring
     limits: RequestLimits

@@ -1,4 +1,5 @@
-"""The part of the library that is about broadcasts: `peik.broadcasts`, the same on a Peik in this process and on one far away."""
+"""The parts of the library that are about broadcasts and recurring work: `peik.broadcasts` and `peik.schedules`, the same on a
+Peik in this process and on one far away."""
 
 import asyncio
 import datetime
@@ -26,6 +27,8 @@ from peik.core.letter import OnUncertain
 from peik.core.quiet import Quiet
 from peik.core.units import rfc3339
 from peik.errors import BadInput
+from peik.schedules.api import ScheduleApi, ScheduleBody, ScheduleRunsQuery, SchedulesQuery
+from peik.schedules.model import BroadcastWork, JobWork, LetterWork, MissedRuns, OverlapPolicy
 
 if TYPE_CHECKING:
     from peik.client.transport import Transport
@@ -270,3 +273,183 @@ def _on_uncertain(text: str) -> OnUncertain:
         return OnUncertain(text)
     except ValueError:
         raise BadInput(code="bad_on_uncertain", detail='on_uncertain is "resend" or "hold".') from None
+
+
+# ---- recurring work ----
+
+
+class ScheduleInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it stands. `next` is when it is due next, five times at most."""
+
+    name: str
+    cron: str
+    tz: str
+    state: str
+    title: str | None = None
+    bot_id: str | None = None
+    letter: LetterWork | None = None
+    broadcast: BroadcastWork | None = None
+    job: JobWork | None = None
+    missed: str = "once"
+    overlap: str = "skip"
+    starts_at: datetime.datetime | None = None
+    ends_at: datetime.datetime | None = None
+    runs_max: int | None = None
+    revision: int = 1
+    next: tuple[datetime.datetime, ...] = ()
+    runs: int = 0
+    last_due_at: datetime.datetime | None = None
+    last_state: str | None = None
+    created_at: datetime.datetime | None = None
+    created_by: str | None = None
+    changed_at: datetime.datetime | None = None
+    changed_by: str | None = None
+
+
+class ScheduleRunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What became of a due time; of missed ones, of `count` together."""
+
+    due_at: datetime.datetime
+    state: str
+    at: datetime.datetime
+    letter_id: str | None = None
+    broadcast_id: str | None = None
+    job_id: str | None = None
+    reason: str | None = None  # of one that was refused, or passed over
+    is_late: bool = False
+    by: str | None = None
+    count: int = 1
+    is_least: bool = False
+    first_due_at: datetime.datetime | None = None
+
+
+class _SchedulePage(msgspec.Struct):
+    schedules: list[ScheduleInfo]
+    next_cursor: str | None = None
+
+
+class _ScheduleRuns(msgspec.Struct):
+    runs: list[ScheduleRunInfo]
+    next_cursor: str | None = None
+
+
+class _Upcoming(msgspec.Struct):
+    next: tuple[datetime.datetime, ...]
+
+
+class Schedules:
+    """Letters, broadcasts and jobs by cron. See docs/schedules.md. A schedule is named by its name, or by what was answered for
+    it."""
+
+    def __init__(self, transport: "Callable[[], Transport]") -> None:
+        self._transport = transport
+
+    async def put(
+        self,
+        name: str,
+        cron: str,
+        *,
+        tz: str = "UTC",
+        letter: LetterWork | None = None,
+        broadcast: BroadcastWork | None = None,
+        job: JobWork | None = None,
+        bot_id: int | None = None,
+        title: str | None = None,
+        missed: MissedRuns | str = MissedRuns.ONCE,
+        overlap: OverlapPolicy | str = OverlapPolicy.SKIP,
+        starts_at: When | None = None,
+        ends_at: When | None = None,
+        runs_max: int | None = None,
+    ) -> ScheduleInfo:
+        """Make it, or change it to this, durably: a program may do so whenever it starts. In texts of the params %{date} and
+        others are filled in."""
+        body = _schedule_body(
+            cron,
+            tz,
+            letter=letter,
+            broadcast=broadcast,
+            job=job,
+            bot_id=bot_id,
+            title=title,
+            missed=missed,
+            overlap=overlap,
+            starts_at=rfc3339(instant_ms(starts_at, "starts_at")),
+            ends_at=rfc3339(instant_ms(ends_at, "ends_at")),
+            runs_max=runs_max,
+        )
+        return await self._transport().ask(ScheduleApi.put, into=ScheduleInfo, name=name, body=body)
+
+    async def upcoming(
+        self,
+        cron: str,
+        *,
+        tz: str = "UTC",
+        letter: LetterWork | None = None,
+        broadcast: BroadcastWork | None = None,
+        job: JobWork | None = None,
+        bot_id: int | None = None,
+    ) -> tuple[datetime.datetime, ...]:
+        """When it would be due, five times at most. Nothing is kept."""
+        body = ScheduleBody(cron=cron, tz=tz, letter=letter, broadcast=broadcast, job=job, bot_id=bot_id)
+        return (await self._transport().ask(ScheduleApi.preview, into=_Upcoming, body=body)).next
+
+    async def get(self, schedule: ScheduleInfo | str) -> ScheduleInfo:
+        """As it stands."""
+        return await self._asked(ScheduleApi.get, schedule)
+
+    async def find(self, *, bot_id: int | None = None) -> AsyncIterator[ScheduleInfo]:
+        """All of them by their names, read page by page."""
+        cursor: str | None = None
+        while True:
+            query = SchedulesQuery(bot_id=bot_id, cursor=cursor, limit=PAGE)
+            page = await self._transport().ask(ScheduleApi.list_schedules, into=_SchedulePage, query=query)
+            for one in page.schedules:
+                yield one
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def pause(self, schedule: ScheduleInfo | str) -> ScheduleInfo:
+        """Make nothing until it is resumed."""
+        return await self._asked(ScheduleApi.pause, schedule)
+
+    async def resume(self, schedule: ScheduleInfo | str) -> ScheduleInfo:
+        """Go on with the next due time. What was due meanwhile is left out."""
+        return await self._asked(ScheduleApi.resume, schedule)
+
+    async def run_now(self, schedule: ScheduleInfo | str) -> ScheduleRunInfo:
+        """Run it once, besides its due times."""
+        return await self._transport().ask(ScheduleApi.run, into=ScheduleRunInfo, name=_name(schedule))
+
+    async def runs(self, schedule: ScheduleInfo | str) -> AsyncIterator[ScheduleRunInfo]:
+        """What became of its due times, the newest first, read page by page."""
+        cursor: str | None = None
+        while True:
+            query = ScheduleRunsQuery(cursor=cursor, limit=PAGE)
+            page = await self._transport().ask(ScheduleApi.runs, into=_ScheduleRuns, name=_name(schedule), query=query)
+            for one in page.runs:
+                yield one
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def delete(self, schedule: ScheduleInfo | str) -> None:
+        """Delete it, and what is known of its runs. What it has made stays."""
+        await self._transport().ask(ScheduleApi.delete, into=NoneType, name=_name(schedule))
+
+    async def _asked(self, handler: Callable[..., Awaitable[object]], schedule: ScheduleInfo | str) -> ScheduleInfo:
+        return await self._transport().ask(handler, into=ScheduleInfo, name=_name(schedule))
+
+
+def _name(schedule: ScheduleInfo | str) -> str:
+    return schedule.name if isinstance(schedule, ScheduleInfo) else schedule
+
+
+def _schedule_body(cron: str, tz: str, **given: Any) -> ScheduleBody:
+    """Raises BadInput for words that are none of the two policies."""
+    for name, kind in (("missed", MissedRuns), ("overlap", OverlapPolicy)):
+        try:
+            given[name] = kind(given[name])
+        except ValueError:
+            raise BadInput(code=f"bad_{name}", detail=f"{name} is one of {', '.join(kind)}.") from None
+    return ScheduleBody(cron=cron, tz=tz, **given)

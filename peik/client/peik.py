@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 from peik.client.accounts import AccountCalls
-from peik.client.broadcasts import Broadcasts
+from peik.client.broadcasts import Broadcasts, Schedules
 from peik.client.handlers import AnyHandler, Handlers
 from peik.client.jobs import GivenKind, JobCalls
 from peik.client.letters import LetterCalls, SendCalls
@@ -36,6 +36,7 @@ class Peik(SendCalls, LetterCalls, AccountCalls, JobCalls, OutreachCalls):
         self._is_open = False
         self._handlers = Handlers(self)
         self.broadcasts = Broadcasts(self._open_transport)
+        self.schedules = Schedules(self._open_transport)
 
     @classmethod
     def open(

@@ -212,3 +212,31 @@ class UserQuota:
         self._buckets = {user: bucket for user, bucket in self._buckets.items() if not bucket.is_full(now)}
         self._limited &= self._buckets.keys()
         self._forget_at = max(REMEMBERED_MIN, 2 * len(self._buckets))
+
+
+# The Iranian calendar.
+
+
+_EPOCH = 356_032  # days between the beginnings of both counts: 1 Farvardin 1405 is 21 March 2026
+_DAYS_OF_33_YEARS = 33 * 365 + 8
+
+
+def jalali_of(moment: datetime.date) -> tuple[int, int, int]:
+    """Year, month and day by the Iranian calendar, whose leap years come eight in 33 years until the year 1500 at least."""
+    cycles, days = divmod(moment.toordinal() + _EPOCH, _DAYS_OF_33_YEARS)
+    fours, days = divmod(days, 4 * 365 + 1)
+    ones = max(0, (days - 1) // 365)
+    day = days - 365 * ones - (1 if ones else 0)
+    year = -1595 + 33 * cycles + 4 * fours + ones
+    return (year, 1 + day // 31, 1 + day % 31) if day < 186 else (year, 7 + (day - 186) // 30, 1 + (day - 186) % 30)
+
+
+def gregorian_of(year: int, month: int, day: int) -> datetime.date:
+    """The same back. Raises ValueError for a day that there is not."""
+    cycles, rest = divmod(year + 1595, 33)
+    passed = (month - 1) * 31 if month < 8 else 186 + (month - 7) * 30
+    days = cycles * _DAYS_OF_33_YEARS + rest * 365 + (rest + 3) // 4 + passed + day - 1
+    found = datetime.date.fromordinal(days - _EPOCH)
+    if jalali_of(found) != (year, month, day):
+        raise ValueError("there is no such day")
+    return found

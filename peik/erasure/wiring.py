@@ -30,6 +30,8 @@ from peik.erasure.store import ErasurePart
 from peik.monitoring.log_file import LogFilesPart
 from peik.notifications import upkeep as notifications
 from peik.outbox.service import OutboxService
+from peik.schedules import model as schedules
+from peik.schedules.service import SchedulesPart
 from peik.settings.config import Config
 from peik.storage.message_log import message_log_of
 from peik.storage.open import AnyStore
@@ -56,7 +58,11 @@ def eraser_of(
         "notifications": notifications.NotificationsPart(store.documents),
         "broadcasts": broadcasts.LedgersPart(store.documents),
         "jobs": JobsPart(store.jobs, whole, clock=clock),
-        "papers": DocumentsPart(store.documents, owned=(*notifications.COLLECTIONS, *broadcasts.COLLECTIONS)),
+        "schedules": SchedulesPart(store.documents),
+        "papers": DocumentsPart(
+            store.documents,
+            owned=(*notifications.COLLECTIONS, *broadcasts.COLLECTIONS, schedules.COLLECTION),
+        ),
     }
     if archive is not None:
         of_all["archive"] = ArchivePart(archive)

@@ -14,6 +14,7 @@ from peik.jobs import events as job_events
 from peik.monitoring import values
 from peik.monitoring.values import Histogram, Sums, merged
 from peik.notifications import events as notification_events
+from peik.schedules import model as schedule_events
 
 LABELS_MAX = 2000  # of one metric: names of methods come from callers
 OTHER = "other"
@@ -54,6 +55,8 @@ class Counting:
             session_events.ArchiveGap: lambda event: self._add("archive_gaps"),
             session_events.HolesFilled: lambda event: self._add("archive_filled", count=event.found),
             session_events.LogDropped: lambda event: self._add("log_dropped", count=event.count),
+            schedule_events.ScheduleRan: lambda event: self._add("schedule_runs", str(event.state)),
+            schedule_events.ScheduleMissed: lambda event: self._add("schedule_runs", "missed", count=event.count),
             broadcast_events.BroadcastMoved: self._broadcast_moved,
             broadcast_events.BroadcastAdvanced: self._broadcast_advanced,
             notification_events.Notified: lambda event: self._add(

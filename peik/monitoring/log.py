@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 import structlog
 
 from peik.accounts import events as session_events
-from peik.backups import events as backup_events
+from peik.backups import model as backup_events
 from peik.clock import Clock, SystemClock
 from peik.core import events
 from peik.core.letter import State
@@ -14,6 +14,7 @@ from peik.core.trace import is_likely, plain, trace_of
 from peik.core.units import rfc3339
 from peik.jobs import events as job_events
 from peik.jobs.model import JobEnd
+from peik.schedules import model as schedule_events
 
 # What writes the lines of the log: to whom, how much, and the same trouble not again and again.
 
@@ -317,6 +318,26 @@ def _run(pen: LogWriter, event: job_events.JobRan) -> None:
         pen.book.debug(f"{GLYPH[event.state]} job {event.end.value}", **fields, reason=event.reason)
 
 
+def write_schedule(pen: LogWriter, event: events.Event) -> None:
+    match event:
+        case schedule_events.ScheduleRan(schedule=name, due_at_ms=due_ms, state=state, made=made, reason=reason):
+            if state is schedule_events.ScheduleRunState.REFUSED:
+                pen.book.warning("! schedule refused", schedule=name, due=rfc3339(due_ms), reason=reason)
+            elif state is schedule_events.ScheduleRunState.SKIPPED:
+                pen.book.info("# schedule passed over", schedule=name, due=rfc3339(due_ms), reason=reason)
+            else:
+                pen.book.info("-> schedule ran", schedule=name, due=rfc3339(due_ms), made=made)
+        case schedule_events.ScheduleMissed(schedule=name, count=count, caught_up=caught_up):
+            pen.book.warning(
+                "! schedule missed",
+                schedule=name,
+                count=f"{count} or more" if event.is_least else count,
+                caught_up=caught_up,
+                first=rfc3339(event.first_ms),
+                last=rfc3339(event.last_ms),
+            )
+
+
 class EventLog:
     """A listener that writes. Letters that go as they should are told at debug level only: there may be thousands a second."""
 
@@ -337,6 +358,7 @@ _OTHERS: Mapping[str, Sequence[Callable[[LogWriter, events.Event], None]]] = {
     events.__name__: (write_source, write_arrival, write_consumer),
     session_events.__name__: (write_session, write_archive),
     job_events.__name__: (write_job,),
+    schedule_events.__name__: (write_schedule,),
 }
 
 

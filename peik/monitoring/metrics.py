@@ -222,6 +222,7 @@ METRICS: tuple[Metric, ...] = (
     # outreach
     Metric(name="peik_broadcasts", labels=("state",), help="Broadcasts that came into a state.", samples=_counted("broadcasts")),
     Metric(name="peik_broadcast_recipients", kind=_G, labels=("state",), help="Recipients of the broadcasts that go on here: done, left.", samples=_recipients),
+    Metric(name="peik_schedule_runs", labels=("state",), help="Due times of recurring work: done, skipped (the one before went on), missed (Peik was not there, and they are not made up for), refused.", samples=_counted("schedule_runs")),
     Metric(name="peik_notifications", labels=("when",), help="Notifications that were accepted: now, or later (a digest, quiet hours).", samples=_counted("notifications")),
     Metric(name="peik_links_refused", help="Codes that were wrong, used up or too old.", samples=_plain("links_refused")),
     # accounts

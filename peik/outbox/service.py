@@ -241,6 +241,10 @@ class OutboxService:
                 self._expect(draft.expires_at_ms)
         return accepted
 
+    def check(self, call: LetterCall) -> None:
+        """Whether it could be accepted as it is. Raises BadInput, and NotFound for a bot that is not there."""
+        self._draft(call, self._clock.wall_ms())
+
     async def _with_real_ids(self, calls: Sequence[LetterCall]) -> list[LetterCall] | AcceptedLetter:
         """Calls that name provisional ids, as letters can wait for them. One by itself may be done at once; of a batch, which is
         accepted as a whole, each becomes a letter."""

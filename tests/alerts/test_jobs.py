@@ -1,5 +1,6 @@
-"""Alerts about jobs, broadcasts and what they need, each by its real cause."""
+"""Alerts about jobs, broadcasts, recurring work and what they need, each by its real cause."""
 
+import asyncio
 import contextlib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,8 @@ from peik.broadcasts.model import Canary, Phase
 from peik.core.letter import State
 from peik.jobs.hosts import HostDown
 from peik.jobs.model import JobRequest
-from peik.jobs.store import JobKind, JobKinds, KindTerms
+from peik.jobs.store import JobKind, JobKinds, KindTerms, Quota
+from peik.schedules.model import JobWork, LetterWork, Terms
 from tests.alerts.alarm import Alarm, Hearing, alarm, alarm_closed
 from tests.broadcasts.story import Campaign, people
 from tests.faults.disks import SmallDisk, can_mount, mounted
@@ -157,3 +159,33 @@ def test_a_broadcast_whose_first_letters_fail_stops_until_somebody_resumes_it() 
         await hearing.is_over("broadcast-stopped")
 
     alarm(story)
+
+
+@pytest.mark.raises_alert("schedule-missed")
+def test_a_schedule_that_was_due_while_peik_was_away_is_told() -> None:
+    async def story(stage: Alarm, hearing: Hearing) -> None:
+        async with stage.open():
+            letter = LetterWork(params={"chat_id": 5, "text": "hourly"})
+            await stage.peik.schedules.service.put("news", Terms(cron="@hourly", letter=letter, bot_id=BOT), by=None)
+        await asyncio.sleep(3 * HOUR_S)
+        async with stage.open():
+            text = await hearing.begins("schedule-missed", within_s=60)
+            assert "schedule news missed 2 of its due times" in text
+            await hearing.ends_in_silence("schedule-missed")
+
+    alarm_closed(story)
+
+
+@pytest.mark.raises_alert("schedule-refused")
+def test_a_schedule_whose_job_is_refused_is_told_until_one_goes_well() -> None:
+    async def story(stage: Alarm, hearing: Hearing) -> None:
+        async def works(job: Any) -> None:
+            pass
+
+        stage.kinds = _kinds(works, quota=Quota(jobs=1))
+        async with stage.open():
+            await stage.peik.schedules.service.put("film", Terms(cron="@hourly", job=JobWork(kind="film")), by=None)
+            assert "schedule film could not run" in await hearing.begins("schedule-refused", within_s=4 * HOUR_S)
+            await hearing.is_over("schedule-refused", within_s=25 * HOUR_S)
+
+    alarm_closed(story)

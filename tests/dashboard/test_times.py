@@ -7,9 +7,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from peik.core.units import gregorian_of, jalali_of
 from peik.outbox.store import LetterFilter
 from peik.web.dashboard.fields import zoned
-from peik.web.dashboard.render import ChartBar, gregorian_of, jalali_of, moment_text, read_moment, stacked
+from peik.web.dashboard.render import ChartBar, moment_text, read_moment, stacked
 from tests.dashboard.test_letters_pages import accept
 from tests.dashboard.visiting import House, visit
 

@@ -33,6 +33,8 @@ from peik.notifications.model import (
     waiting_key,
 )
 from peik.outbox.store import HookDeferred, LetterFilter, Retention
+from peik.schedules.model import BroadcastWork, JobWork, LetterWork, Schedule, ScheduleRun, ScheduleRunState, Terms
+from peik.schedules.service import ScheduleBook, edit_filing, run_filing
 from peik.settings.config import load
 from peik.storage.open import AnyStore
 from peik.storage.redis.documents import name_of
@@ -175,6 +177,22 @@ async def _documents(store: AnyStore) -> None:
             filed("minutes", "00001", {"delivered": 7, "error": f"chat {PERSON} is gone"}),
         ]
     )
+    await _schedules(store)
+
+
+async def _schedules(store: AnyStore) -> None:
+    book = ScheduleBook(store.documents)
+    theirs = Terms(cron="@daily", bot_id=BOT, letter=LetterWork(params={"chat_id": PERSON, "text": MARKER}))
+    job = Terms(cron="@daily", job=JobWork(kind="theirs", params={"chat": PERSON}, user=NAME))
+    text = f"ask {PERSON}"
+    several = Terms(
+        cron="@daily", bot_id=BOT, broadcast=BroadcastWork(params={"text": text}, chat_ids=[4321, str(PERSON)])
+    )
+    for name, terms in (("theirs", theirs), ("job", job), ("several", several), (f"to-{PERSON}", several)):
+        await book.add(Schedule(name=name, terms=terms, created_at_ms=NOW, decided_ms=NOW, next_at_ms=NOW))
+    refused = ScheduleRun(due_at_ms=NOW, state=ScheduleRunState.REFUSED, at_ms=NOW, reason=f"chat {PERSON} not found")
+    one, _ = await book.get("several")
+    await store.documents.file([run_filing("several", refused), edit_filing(one, by=NAME, at_ms=NOW)])
 
 
 class StoredLetters:

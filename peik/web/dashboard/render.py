@@ -21,6 +21,7 @@ from starlette.responses import Response
 from peik import __version__
 from peik.admin.model import Role
 from peik.clock import Clock, zone_of
+from peik.core.units import gregorian_of, jalali_of
 from peik.errors import BadInput, Problem
 from peik.settings.config import shown_address
 from peik.web.dashboard.bubble import bubble_of
@@ -87,34 +88,11 @@ _MOMENT = re.compile(
     re.ASCII,
 )
 _JALALI_BEFORE = 1700  # no year of the other calendar that anybody means lies below
-_EPOCH = 356_032  # days between the beginnings of both counts: 1 Farvardin 1405 is 21 March 2026
-_DAYS_OF_33_YEARS = 33 * 365 + 8
 # What the menu offers; a browser tells its own.
 ZONES = (
     "UTC", "Asia/Tehran", "Asia/Tashkent", "Asia/Samarkand", "Asia/Kabul", "Asia/Dushanbe", "Asia/Dubai", "Asia/Almaty",
     "Europe/Moscow", "Europe/Istanbul", "Europe/Berlin", "Europe/London", "America/New_York", "America/Los_Angeles",
 )  # fmt: skip
-
-
-def jalali_of(moment: date) -> tuple[int, int, int]:
-    """Year, month and day by the Iranian calendar, whose leap years come eight in 33 years until the year 1500 at least."""
-    cycles, days = divmod(moment.toordinal() + _EPOCH, _DAYS_OF_33_YEARS)
-    fours, days = divmod(days, 4 * 365 + 1)
-    ones = max(0, (days - 1) // 365)
-    day = days - 365 * ones - (1 if ones else 0)
-    year = -1595 + 33 * cycles + 4 * fours + ones
-    return (year, 1 + day // 31, 1 + day % 31) if day < 186 else (year, 7 + (day - 186) // 30, 1 + (day - 186) % 30)
-
-
-def gregorian_of(year: int, month: int, day: int) -> date:
-    """The same back. Raises ValueError for a day that there is not."""
-    cycles, rest = divmod(year + 1595, 33)
-    passed = (month - 1) * 31 if month < 8 else 186 + (month - 7) * 30
-    days = cycles * _DAYS_OF_33_YEARS + rest * 365 + (rest + 3) // 4 + passed + day - 1
-    found = date.fromordinal(days - _EPOCH)
-    if jalali_of(found) != (year, month, day):
-        raise ValueError("there is no such day")
-    return found
 
 
 def read_moment(text: str, zone: tzinfo) -> datetime | None:

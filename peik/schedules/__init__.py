@@ -1,0 +1,1 @@
+"""Recurring work: letters, broadcasts and jobs by cron, each due time once."""
