@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -32,7 +32,7 @@ from peik.inbox.consumers import Handling
 from peik.jobs.model import JobRequest
 from peik.jobs.store import JobKinds
 from peik.monitoring.log import EventLog
-from peik.monitoring.log_file import plain_log
+from peik.monitoring.log_file import own_log, plain_log
 from peik.outbox.service import keep_files
 from peik.outbox.store import AcceptedLetter
 from peik.settings.config import Config, load
@@ -194,26 +194,33 @@ class LocalTransport:
             raise
 
     async def _keep(self, opened: asyncio.Future[Runtime]) -> None:
-        try:
-            config = load(self._settings)
-            events = Events()
-            events.listen(EventLog(level=config.log_level, log=plain_log()))
-            events.listen(lambda told: self._is_archive_heard.set(), ArchiveAway, ArchiveBack)
-            kinds = self._kinds.settle(config)
-            async with (
-                lone_group() as group,
-                running(
-                    config, events=events, must_own=False, make_clients=self._make_clients, job_kinds=kinds
-                ) as runtime,
-                self._kinds.joined_by(LateWork(runtime, group)),
-            ):
-                if not opened.done():
-                    opened.set_result(runtime)
-                await self._closing.wait()
-        except Exception as error:
-            if opened.done():
-                raise  # to the one who closes it
-            opened.set_exception(error)
+        with ExitStack() as stack:
+            try:
+                await self._run(opened, stack)
+            except Exception as error:
+                if opened.done():
+                    raise  # to the one who closes it
+                opened.set_exception(error)
+
+    async def _run(self, opened: asyncio.Future[Runtime], stack: ExitStack) -> None:
+        config = load(self._settings)
+        events = Events()
+        events.listen(EventLog(level=config.log_level, log=plain_log()))
+        if config.log_file is not None:
+            kept = own_log(
+                config.log_file, bytes_max=config.log_file_max, files_kept=config.log_files, level=config.log_level
+            )
+            events.listen(EventLog(level=config.log_level, log=stack.enter_context(kept)))
+        events.listen(lambda told: self._is_archive_heard.set(), ArchiveAway, ArchiveBack)
+        kinds = self._kinds.settle(config)
+        async with (
+            lone_group() as group,
+            running(config, events=events, must_own=False, make_clients=self._make_clients, job_kinds=kinds) as runtime,
+            self._kinds.joined_by(LateWork(runtime, group)),
+        ):
+            if not opened.done():
+                opened.set_result(runtime)
+            await self._closing.wait()
 
     async def close(self) -> None:
         """Finishes what is in flight, within the grace. What is not sent waits in the store for whoever opens it next."""

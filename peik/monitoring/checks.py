@@ -59,7 +59,7 @@ from peik.monitoring.doctor import (
     read_load_figure,
     verdict,
 )
-from peik.monitoring.nodes import Nodes
+from peik.monitoring.nodes import Nodes, holder_of
 from peik.secrets import service
 from peik.settings.config import Config, load, shown_address
 from peik.settings.values import StoreKind
@@ -229,9 +229,19 @@ async def of_log(scene: DoctorScene) -> list[Finding]:
         age_s=age_s,
         can_write=can_write,
         is_archived=scene.config.log_in_archive,
-        is_running=scene.health is not None,
+        is_running=scene.health is not None or await _is_used(scene),
     )
     return [finding]
+
+
+async def _is_used(scene: DoctorScene) -> bool:
+    """Whether a program runs with a Peik inside it, which answers no request."""
+    if scene.config.store_kind is StoreKind.SQLITE:
+        return holder_of(scene.config.sqlite_path.absolute()) is not None
+    own = None if scene.store is None else scene.store.nodes.node
+    with contextlib.suppress(Problem):
+        return scene.store is not None and any(one.name != own for one in await scene.store.nodes.nodes())
+    return False
 
 
 def _age_s(path: Path) -> float | None:

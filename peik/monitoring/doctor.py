@@ -11,6 +11,7 @@ from peik.admin.model import weakness_of
 from peik.alerts.looks import BACKUP_LATE, Memory
 from peik.core.nodes import CHORES, NodeRecord
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent
+from peik.monitoring.log_file import BEAT_S
 
 SKEW_S_GOOD = 1.0
 SKEW_S_MAX = 10.0  # send_at and expires_at are off by so much, on one node and not on another
@@ -209,6 +210,7 @@ def of_running(url: str, health: Mapping[str, object] | None, *, is_named: bool)
 BACKUP_S_USUAL = 86_400.0
 BACKUP_S_MAX = 7 * 86_400.0
 WEBHOOK_ERROR_S = 3600.0
+LOG_SILENCE_S = 2 * BEAT_S + 60.0  # a log that is written has a line of its own every beat
 PENDING_MANY = 1000
 MEMORY_PERCENT_MAX = 80.0
 
@@ -297,12 +299,15 @@ def of_log(path: str | None, *, age_s: float | None, can_write: bool, is_archive
     if not can_write:
         fix = "Give this user the right to write there, or name another PEIK_LOG_FILE."
         return Finding(name="log", grade=Grade.RED, words=f"{path} cannot be written.", fix=fix)
-    if age_s is not None:
-        return Finding(name="log", grade=Grade.GREEN, words=f"The last line in {path} is {_ago(age_s)} old.")
-    if is_running:
+    last = f"nothing is in {path}" if age_s is None else f"the last line in {path} is {_ago(age_s)} old"
+    if not is_running:
+        fix = "Start Peik, and ask again."
+        words = f"No Peik runs that could write the log: {last}."
+        return Finding(name="log", grade=Grade.YELLOW, words=words, fix=fix)
+    if age_s is None or age_s > LOG_SILENCE_S:
         fix = "Start that Peik with the same PEIK_LOG_FILE, and look at what it says on stderr."
-        return Finding(name="log", grade=Grade.YELLOW, words=f"A Peik runs, and nothing is in {path}.", fix=fix)
-    return Finding(name="log", grade=Grade.GREEN, words=f"The log will be written to {path}.")
+        return Finding(name="log", grade=Grade.YELLOW, words=f"A Peik runs, and {last}: it does not grow.", fix=fix)
+    return Finding(name="log", grade=Grade.GREEN, words=f"The log grows: {last}.")
 
 
 def of_panel(url: str, status: int | None) -> Finding:

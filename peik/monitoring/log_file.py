@@ -2,6 +2,7 @@
 dropped, counted and told once on stderr."""
 
 import asyncio
+import contextlib
 import io
 import json
 import logging
@@ -9,7 +10,7 @@ import os
 import queue
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from types import TracebackType
@@ -22,11 +23,13 @@ from peik.erasure.model import ErasedCounts, ErasedPerson, Found, scrubbed
 
 QUEUE_MAX = 10_000  # lines; a disk that hangs must not fill the memory
 LAST_S = 5.0  # for the last lines, when Peik ends
+BEAT_S = 300.0  # after so long without a line one is written all the same: a quiet log is told from a dead one
 MODE = 0o640  # chats and errors of people are in it
 
 T = TypeVar("T")
 
 _open: dict[Path, "LogFile"] = {}  # those that this process writes
+_opening = threading.Lock()
 _stamp = structlog.processors.TimeStamper(fmt="iso", utc=True)
 
 
@@ -34,13 +37,22 @@ class LogFile:
     """Lines are taken at once and written by a thread of its own, from `with` on until its end."""
 
     def __init__(
-        self, path: Path, *, bytes_max: int, files_kept: int, told: TextIO | None = None, last_s: float = LAST_S
+        self,
+        path: Path,
+        *,
+        bytes_max: int,
+        files_kept: int,
+        told: TextIO | None = None,
+        last_s: float = LAST_S,
+        beat_s: float = BEAT_S,
     ) -> None:
         self._file = _Turning(path, maxBytes=bytes_max, backupCount=files_kept)
         self._path = path
         self._told = sys.stderr if told is None else told
         self._lines: queue.SimpleQueue[str | Callable[[], None] | None] = queue.SimpleQueue()
         self._last_s = last_s
+        self._beat_s = beat_s
+        self._users = 1
         self._lock = threading.Lock()
         self._dropped = 0
         self._is_failing = False
@@ -54,7 +66,8 @@ class LogFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _open.pop(self._path.absolute(), None)
+        if open_file(self._path) is self:
+            del _open[self._path.absolute()]
         self._lines.put(None)
         # A disk that hangs must not keep Peik from ending: the thread ends with the process.
         self._thread.join(self._last_s)
@@ -97,12 +110,18 @@ class LogFile:
     # ---- to the disk ----
 
     def _run(self) -> None:
-        while (line := self._lines.get()) is not None:
+        while (line := self._next()) is not None:
             if isinstance(line, str):
                 self._write(line)
             else:
                 line()
         self._file.shut()
+
+    def _next(self) -> str | Callable[[], None] | None:
+        try:
+            return self._lines.get(timeout=self._beat_s)
+        except queue.Empty:
+            return _rendered(_stamp(None, "info", {"event": "-> the log goes on", "level": "info"}))
 
     def _write(self, line: str) -> None:
         try:
@@ -129,6 +148,47 @@ class LogFile:
             self._told.flush()
         except (OSError, ValueError):  # stderr is gone, too: there is nobody left to tell
             return
+
+
+@contextlib.contextmanager
+def own_log(
+    path: Path, *, bytes_max: int, files_kept: int, level: str
+) -> Iterator[structlog.typing.FilteringBoundLogger]:
+    """For a program that Peik is only a part of: Peik's lines go to this file, whatever the program does with its own log.
+    Two Peiks of one process write one file."""
+    with _opening:
+        file = _open.get(path.absolute())
+        if file is None:
+            file = LogFile(path, bytes_max=bytes_max, files_kept=files_kept)
+            file.__enter__()
+        else:
+            file._users += 1  # noqa: SLF001  it is this module's own
+    processors: list[structlog.typing.Processor] = [
+        structlog.processors.add_log_level,
+        _stamp,
+        structlog.processors.format_exc_info,
+        file.keep,
+        _dropped,
+    ]
+    wrapper = structlog.make_filtering_bound_logger(getattr(logging, level.upper()))
+    try:
+        file.keep(
+            None, "info", _stamp(None, "info", {"event": "-> the log begins", "level": "info", "process": os.getpid()})
+        )
+        yield structlog.wrap_logger(None, processors=processors, wrapper_class=wrapper)
+    finally:
+        with _opening:
+            file._users -= 1  # noqa: SLF001
+            is_last = not file._users  # noqa: SLF001
+            if is_last:
+                del _open[path.absolute()]
+        if is_last:
+            file.__exit__(None, None, None)
+
+
+def _dropped(logger: object, method: str, said: structlog.typing.EventDict) -> structlog.typing.EventDict:
+    """The file has it; there is nobody else to tell."""
+    raise structlog.DropEvent
 
 
 def open_file(path: Path) -> LogFile | None:

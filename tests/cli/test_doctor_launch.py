@@ -1,17 +1,20 @@
 """`peik doctor` before a launch: who is told, what is kept, who is seen, what can be taken, and the verdict over all of it."""
 
+import asyncio
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from peik import Peik
 from peik.alerts.looks import Memory
 from peik.core.catalogue import Scope
 from peik.core.outcome import Delivered, Refused
 from peik.monitoring import doctor
 from peik.monitoring.checks import CHECKS
 from peik.monitoring.doctor import Finding, Grade, Keeping, MeasuredCapacity, Seen
-from tests.cli.shell import BOT, TOKEN, Shell, served, telegram
+from tests.cli.shell import BOT, TOKEN, Ran, Shell, served, telegram
 
 
 @pytest.fixture
@@ -106,7 +109,29 @@ def test_a_log_that_nobody_keeps_is_yellow_and_one_that_cannot_be_written_red() 
     assert graded("peik.log", can_write=False) == "red"
     assert graded("peik.log", is_running=True) == "yellow"
     assert graded("peik.log", is_running=True, age_s=5.0) == "green"
-    assert graded("peik.log") == "green"
+    assert graded("peik.log", is_running=True, age_s=3600.0) == "yellow"  # one that grows has a line in five minutes
+    assert graded("peik.log") == graded("peik.log", age_s=5.0) == "yellow"  # nobody writes it
+
+
+def test_the_log_of_a_program_with_peik_inside_is_seen_to_grow(shell: Shell) -> None:
+    store, path = f"sqlite:///{shell.folder}/inside.db", shell.folder / "logs" / "peik.log"
+    asked = Shell(shell.folder, PEIK_STORE=store, PEIK_LOG_FILE=str(path))
+
+    async def main() -> tuple[Ran, Ran]:
+        """While it runs, and when its log was lost."""
+        async with Peik.open(store, token=TOKEN, api_root="http://127.0.0.1:1", log_file=str(path)) as peik:
+            while not path.exists():  # noqa: ASYNC110  files have no bell
+                await asyncio.sleep(0.01)
+            first = await asyncio.to_thread(asked.peik, "doctor", "--json")
+            assert peik
+            os.utime(path, (1, 1))
+            return first, await asyncio.to_thread(asked.peik, "doctor", "--json")
+
+    first, second = asyncio.run(main())
+    assert "grows" in words_of(first.document, "log"), first
+    assert "does not grow" in words_of(second.document, "log"), second
+    after = asked.peik("doctor", "--json")
+    assert "No Peik runs" in words_of(after.document, "log"), after
 
 
 def test_memory_support_and_channels_are_judged() -> None:

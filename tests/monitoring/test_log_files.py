@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 import structlog
 
+from peik import Peik
 from peik.errors import StartError
 from peik.monitoring.log_file import QUEUE_MAX, LogFile, set_up
 from peik.settings.config import load
@@ -238,3 +239,29 @@ def test_a_server_writes_it_to_its_last_line(tmp_path: Path) -> None:
                 assert [json.loads(line) for line in shown] == lines_of(tmp_path / "logs" / "peik.log")
 
     asyncio.run(main())
+
+
+def test_a_quiet_log_is_told_from_a_dead_one(tmp_path: Path) -> None:
+    path = tmp_path / "peik.log"
+    with LogFile(path, bytes_max=1_000_000, files_kept=3, beat_s=0.01):
+        until(lambda: path.exists() and events_so_far(path)[:1] == ["-> the log goes on"])
+
+
+def test_a_program_with_two_peiks_inside_has_one_file_and_its_own_log_besides(tmp_path: Path) -> None:
+    """Both write it until the second one is closed; the program's own handlers and levels are left alone."""
+    path = tmp_path / "logs" / "peik.log"
+    handlers = list(logging.getLogger().handlers)
+
+    async def main() -> None:
+        given = {"token": TOKEN, "api_root": "http://127.0.0.1:1", "log_file": str(path), "log_level": "debug"}
+        async with Peik.open(f"sqlite:///{tmp_path}/one.db", **given) as one:
+            async with Peik.open(f"sqlite:///{tmp_path}/two.db", **given) as two:
+                await two.send_text(5, "first")
+            await one.send_text(5, "second")
+            assert logging.getLogger().handlers == handlers
+
+    asyncio.run(main())
+    events = events_of(path)
+    assert events.count("-> the log begins") == 2
+    assert events.count("+ accepted 1") == 2
+    assert {line["level"] for line in lines_of(path)} >= {"debug", "info"}
