@@ -1,16 +1,64 @@
-"""The command line begins here: `peik serve` by itself, everything else from the whole tree of commands."""
+"""The command line begins here: a plain `peik serve` by itself, everything else from the whole tree of commands."""
 
 import copy
 import os
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from peik.cli.arguments import shielded
-from peik.cli.command import Exit, tell, write_problem
-from peik.cli.examples import name_of
 from peik.errors import BadInput, Problem, StartError
+from peik.settings.table import SETTINGS, SettingGroup
+
+if TYPE_CHECKING:
+    import typer
+
+
+def main() -> None:
+    """Exit codes are in `peik.cli.command.Exit`."""
+    flags = plain_serve(sys.argv[1:])
+    if flags is None:
+        _read_by_typer()
+    else:
+        sys.exit(_serve(flags))
+
+
+def plain_serve(arguments: Sequence[str]) -> dict[str, str] | None:
+    """The settings of a `peik serve` that is given nothing else. None: Typer has to read it, or say what is wrong with it.
+
+    A server runs for months. Typer and what comes with it take 9 MB, which it would keep for having read its own flags.
+    """
+    if arguments[:1] != ["serve"]:
+        return None
+    names = {setting.flag: setting.argument for setting in SETTINGS if setting.group is not SettingGroup.CLIENT}
+    flags: dict[str, str] = {}
+    rest = iter(arguments[1:])
+    for argument in rest:
+        flag, equals, value = argument.partition("=")
+        if not equals:
+            value = next(rest, "-")
+        if flag not in names or value.startswith("-") or not value.isascii():
+            return None
+        flags[names[flag]] = value
+    return flags
+
+
+def _serve(flags: dict[str, str]) -> int:
+    from peik.app.serve import serve
+    from peik.settings.config import load
+
+    try:
+        return serve(load(flags))
+    except (StartError, Problem) as error:
+        return _could_not_start(error)
+    except KeyboardInterrupt:  # before it listens to signals
+        return 130
+
+
+def _could_not_start(error: StartError | Problem, *, is_json: bool = False) -> int:
+    from peik.cli.command import Exit, tell
+
+    tell(error, is_json=is_json)
+    return Exit.PROBLEM
 
 
 def _is_text(argument: str) -> bool:
@@ -18,12 +66,14 @@ def _is_text(argument: str) -> bool:
     return argument.encode(errors="replace").decode() == argument
 
 
-# What Typer raises for all that can be wrong with a command line; it has no public name.
-_UsageError: type[Any] = typer.BadParameter.mro()[1]
+def _read_by_typer() -> None:
+    import typer
 
+    from peik.cli.arguments import shielded
+    from peik.cli.command import Exit, tell, write_problem
 
-def main() -> None:
-    """Exit codes are in `peik.cli.command.Exit`."""
+    # What Typer raises for all that can be wrong with a command line; it has no public name.
+    usage_error: type[Any] = typer.BadParameter.mro()[1]
     arguments = [shielded(argument) for argument in sys.argv[1:]]
     if len(arguments) == 2 and arguments[0] == "--show-completion":
         # Typer itself takes no shell here, and guesses it from the process above.
@@ -36,15 +86,14 @@ def main() -> None:
         ended = _commands(arguments)(arguments, prog_name="peik", standalone_mode=not is_json)
         sys.exit(ended if isinstance(ended, int) else 0)
     except (StartError, Problem) as error:  # of a server that could not start
-        tell(error, is_json=is_json)
-        sys.exit(Exit.PROBLEM)
-    except _UsageError as error:
+        sys.exit(_could_not_start(error, is_json=is_json))
+    except usage_error as error:
         words = error.format_message()
         write_problem(code="wrong_usage", status=400, detail=words)
         sys.exit(Exit.USAGE)
 
 
-def _commands(arguments: list[str]) -> typer.Typer:
+def _commands(arguments: list[str]) -> "typer.Typer":
     if arguments[:1] == ["serve"]:
         from peik.app.cli_serve import only_serve
 
@@ -54,8 +103,10 @@ def _commands(arguments: list[str]) -> typer.Typer:
     return _branch(app, arguments[0]) if arguments else app
 
 
-def _branch(app: typer.Typer, name: str) -> typer.Typer:
+def _branch(app: "typer.Typer", name: str) -> "typer.Typer":
     """The command or the group of this name alone: to make all hundred of them takes longer than most of them run."""
+    from peik.cli.examples import name_of
+
     branch = copy.copy(app)
     branch.registered_commands = [one for one in app.registered_commands if name_of(one) == name]
     branch.registered_groups = [one for one in app.registered_groups if one.name == name]

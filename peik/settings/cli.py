@@ -235,16 +235,14 @@ def with_settings(run: Callable[..., int]) -> Callable[..., None]:
 
 
 def _flag(setting: Setting) -> inspect.Parameter:
-    """A secret has a flag for the file that it is in: what stands on a command line is no secret."""
-    name = f"{setting.name}_file" if setting.is_secret else setting.name
     words = setting.help + (f" [default: {setting.default}]" if setting.default and not setting.is_secret else "")
     option = typer.Option(
-        f"--{name.replace('_', '-')}",
+        setting.flag,
         help=("A file with this. " if setting.is_secret else "") + words.replace("[", "\\["),
         metavar="FILE" if setting.is_secret else "VALUE",
         rich_help_panel=setting.group,
         show_default=False,
     )
     return inspect.Parameter(
-        name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]
+        setting.argument, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[str | None, option]
     )

@@ -75,6 +75,16 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     def variable(self) -> str:
         return f"PEIK_{self.name.upper()}"
 
+    @property
+    def argument(self) -> str:
+        """A secret has a flag for the file that it is in: what stands on a command line is no secret."""
+        return f"{self.name}_file" if self.is_secret else self.name
+
+    @property
+    def flag(self) -> str:
+        """Of `peik serve`; clients' own settings have none."""
+        return f"--{self.argument.replace('_', '-')}"
+
     def variables(self) -> tuple[str, ...]:
         """Every name under which it is looked for, those of files that hold it included."""
         names = (self.variable, *self.also)

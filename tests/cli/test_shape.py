@@ -9,7 +9,8 @@ import pytest
 from typer.main import get_command
 
 from peik import __version__
-from peik.app.cli import _commands
+from peik.app.cli import _commands, plain_serve
+from peik.app.cli_serve import only_serve
 from peik.app.commands import app
 from peik.cli.command import EXITS
 from tests.cli.shell import Shell
@@ -71,3 +72,48 @@ def test_a_server_does_not_keep_what_only_other_commands_need() -> None:
     program = f"{asked}; print([name for name in sys.modules if name == 'peik.outbox.cli'])"
     ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert ran.stdout == "[]\n"
+
+
+def test_a_server_reads_its_own_flags_without_typer() -> None:
+    program = """
+import sys
+import peik.app.serve
+from peik.app.cli import main
+
+def serve(config):
+    print(config.port, [name for name in ("typer", "pydantic") if name in sys.modules])
+    return 7
+
+peik.app.serve.serve = serve
+sys.argv = ["peik", "serve", "--port=18081", "--grace", "3s"]
+main()
+"""
+    ran = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (ran.stdout, ran.returncode) == ("18081 []\n", 7), ran.stderr
+
+
+def test_a_plain_serve_is_read_as_typer_reads_it() -> None:
+    whole: Any = get_command(only_serve())
+    command = whole.commands["serve"]
+    flags = [name for one in command.params for name in one.opts if not one.is_flag and name != "--help"]
+    assert len(flags) > 100
+    for flag in flags:
+        for arguments in ([flag, "2"], [f"{flag}=2"], [f"{flag}=a=b"], [flag, "1", flag, "2"], [flag, ""]):
+            read = command.make_context("serve", list(arguments)).params
+            given = {name: value for name, value in read.items() if value not in (None, False)}
+            assert plain_serve(["serve", *arguments]) == given
+    odd = (
+        "--help",
+        "-h",
+        "--replace",
+        "--port",
+        "--port=",
+        "--prot 1",
+        "here",
+        "--port --help",
+        "--port 1 x",
+        "--host é",
+    )
+    assert [words for words in odd if plain_serve(["serve", *words.split()]) not in (None, {"port": ""})] == []
+    assert plain_serve(["status", "--port", "1"]) is None
+    assert plain_serve([]) is None
