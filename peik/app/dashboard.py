@@ -40,6 +40,7 @@ from peik.notifications.pages import NotificationPages
 from peik.outbox.pages import LetterPages, OneLetterPage
 from peik.outbox.pages_dead import DeadPages
 from peik.outbox.pages_lanes import BotPages, LanePages
+from peik.schedules.pages import SchedulePages
 from peik.web.bodies import KIND_BYTES_MAX
 from peik.web.dashboard.board import (
     COOKIE,
@@ -518,6 +519,7 @@ def management_pages(board: Board) -> tuple[Page, ...]:
         *JobPages(board).table(),
         *BroadcastPages(board, board.peik.broadcasts.service).table(),
         *NotificationPages(board, board.peik.notifications.service).table(),
+        *SchedulePages(board).table(),
     )
 
 

@@ -1,11 +1,14 @@
 """Broadcasts, notifications and people of the demo."""
 
+from msgspec.structs import replace
+
 from peik.admin.model import Role
 from peik.broadcasts.audience import listed
 from peik.broadcasts.model import Canary, Phase
 from peik.broadcasts.service import BroadcastRequest
 from peik.core.quiet import Quiet
 from peik.notifications.model import NotifyRequest
+from peik.schedules.model import BroadcastWork, JobWork, LetterWork, Terms
 from peik.testing.faults import Kind
 from tests.dashboard.demo import NEWS, SHOP, Demo
 from tests.dashboard.demo_words import PEOPLE
@@ -71,6 +74,27 @@ async def broadcasts(demo: Demo) -> None:
         )
     )
     demo.pages["broadcast-draft"] = f"/admin/broadcasts/{draft.id}?estimate=1"
+
+
+async def schedules(demo: Demo) -> None:
+    service = demo.runtime.schedules.service
+    morning = LetterWork(params={"chat_id": 40100106, "text": "صبح بخیر! امروز %{jalali} است."})
+    made, _ = await service.put(
+        "morning",
+        Terms(cron="30 9 * * 6,0-3", tz="Asia/Tehran", title="صبح بخیر", bot_id=SHOP, letter=morning),
+        by="sara",
+    )
+    await service.put("morning", replace(made.terms, cron="30 8 * * 6,0-3"), by="amir")
+    await service.run_now("morning", by="sara")
+    news = BroadcastWork(params={"text": "The week until %{date}"}, languages=["ru"], seen_within_days=60)
+    await service.put(
+        "weekly-news", Terms(cron="0 18 * * SUN", tz="Asia/Tashkent", bot_id=NEWS, broadcast=news), by="tom"
+    )
+    report = JobWork(kind="report", params={"month": "%{month-30}"}, user="tom")
+    await service.put("monthly-report", Terms(cron="@monthly", job=report), by="tom")
+    await service.pause("monthly-report")
+    demo.pages["schedule"] = "/admin/schedules/morning"
+    demo.pages["schedule-edit"] = "/admin/schedules/weekly-news/edit"
 
 
 async def _is_over(demo: Demo, broadcast_id: str) -> bool:

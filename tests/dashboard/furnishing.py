@@ -57,6 +57,7 @@ async def furnished(folder: Path) -> AsyncIterator[Demo]:
                     await demo_traffic.now(demo)
                     await demo_outreach.furnish(demo)
                     await demo_work.furnish(demo)
+                    await demo_outreach.schedules(demo)
                     yield demo
                 finally:
                     sim.telegram.faults.clear()

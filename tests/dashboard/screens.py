@@ -55,7 +55,7 @@ WAYS = tuple(Way(*one) for one in itertools.product(("en", "fa"), ("light", "dar
 def pages_of(demo: Demo) -> dict[str, str]:
     """Every page that can be looked at by its address alone, and some of one thing each."""
     plain = {
-        path.removeprefix("/admin").strip("/").replace("/", "-") or "overview": path
+        path.removeprefix("/admin").strip("/").replace("/", "-").replace("~", "") or "overview": path
         for verb, path, *_ in demo.dashboard.pages
         if verb == "GET" and "{" not in path and path not in NO_PAGES
     }

@@ -92,6 +92,8 @@ class _Reading(html.parser.HTMLParser):
         if tag == "select":
             self._select = ""
         if tag == "textarea":
+            if self._form is not None:  # browsers drop the first line end
+                self._form.fields[self._textarea] = self._form.fields[self._textarea].removeprefix("\n")
             self._textarea = ""
         if tag == "button":
             self._is_button = False

@@ -219,7 +219,7 @@ _VOID = frozenset({"input", "br", "img", "hr", "meta", "link"})
 _MENDED_IN: dict[str, tuple[str, ...]] = {
     "bad_canary": ("canary_percent", "canary_count", "canary_limit"),
     "bad_quiet": ("quiet_start", "quiet_end"),
-    "unknown_zone": ("quiet_tz",),
+    "unknown_zone": ("quiet_tz", "tz"),
     "bad_paid": ("stars_max",),
     "no_recipients": ("chats", "csv"),
     "too_many_recipients": ("chats", "csv"),

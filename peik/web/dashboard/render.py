@@ -220,6 +220,7 @@ _GROUPS: tuple[tuple[str, tuple[tuple[str, str, Role, bool], ...]], ...] = (
         (
             ("nav_broadcasts", "/admin/broadcasts", Role.VIEWER, True),
             ("nav_notifications", "/admin/notifications", Role.VIEWER, True),
+            ("nav_schedules", "/admin/schedules", Role.VIEWER, True),
         ),
     ),
     (

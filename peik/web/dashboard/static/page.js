@@ -96,3 +96,16 @@ async function further(place) {
 }
 
 for (const place of document.querySelectorAll("[data-further]")) if (place.closest("main").querySelectorAll(".rows tbody tr").length < FULL / 2) further(place);
+
+// Of a form, what goes with the choice made above. What was filled in stays to be seen, so that nobody wonders why it is refused.
+function fit(form, chosen) {
+  for (const part of form.querySelectorAll("[data-for]")) {
+    const isFilled = [...part.querySelectorAll("input:not([type=radio], [type=checkbox]), textarea")].some((one) => one.value.trim()) || part.querySelector("input:checked");
+    part.hidden = !isFilled && !part.dataset.for.split(" ").includes(chosen);
+  }
+}
+
+for (const choice of document.querySelectorAll("input[type=radio][name=what]")) {
+  if (choice.checked) fit(choice.form, choice.value);
+  choice.addEventListener("change", () => fit(choice.form, choice.value));
+}
