@@ -40,7 +40,7 @@ class BackupMember(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BackupPart(msgspec.Struct, frozen=True, kw_only=True):
-    name: str  # store, archive, files, sessions or keys
+    name: str  # store, archive, files, sessions, keys, or also-… for a file of the program
     kind: str  # sqlite, postgresql, redis, mongodb or folder
     shown: str  # where it was, without a password
     counts: dict[str, int]  # rows per table, or what comes nearest to it

@@ -36,7 +36,8 @@ from peik.storage.spool import sync_folder
 
 
 BEFORE = ".before-restore"
-_DATABASES = ("archive", "store")  # in this order
+_LAST = ("archive", "store")  # in this order
+ALSO = "also-"  # before the name of a file of the program: PEIK_BACKUP_ALSO
 
 
 async def put_back(
@@ -59,19 +60,15 @@ async def put_back(
         # Unpacking takes long, and servers can be reserved by nobody: a node may have begun to run meanwhile.
         await _refuse_used(sources, "Nothing was changed.")
         await on_thread(watch, _put_files, place, plain, watch)
-        for name in _DATABASES:
-            part = manifest.part(name)
-            if part is not None:
-                await _refuse_used(sources, "The store was not changed.")
-                await sources[name].put_back(place / name, part, watch)
+        for part in _databases(manifest):
+            await _refuse_used(sources, "The store was not changed.")
+            await sources[part.name].put_back(place / part.name, part, watch)
     return manifest
 
 
 def _check_fit(manifest: Manifest, sources: Mapping[str, BackupSource], plain: Plain, known: Mapping[str, int]) -> None:
-    for name in _DATABASES:
-        part = manifest.part(name)
-        if part is not None:
-            _check_part(part, sources.get(name), known)
+    for part in _databases(manifest):
+        _check_part(part, sources.get(part.name), known)
     files = manifest.part("files")
     if files is not None and files.counts["files"] and plain.files is None:
         raise Conflict(
@@ -80,8 +77,20 @@ def _check_fit(manifest: Manifest, sources: Mapping[str, BackupSource], plain: P
         )
 
 
+def _databases(manifest: Manifest) -> list[BackupPart]:
+    """In the order in which they are put back: until the store is, nothing counts."""
+    also = [part for part in manifest.parts if part.name.startswith(ALSO)]
+    return also + [part for name in _LAST if (part := manifest.part(name)) is not None]
+
+
 def _check_part(part: BackupPart, source: BackupSource | None, known: Mapping[str, int]) -> None:
     setting = "PEIK_STORE" if part.name == "store" else "PEIK_ARCHIVE"
+    if source is None and part.name.startswith(ALSO):
+        raise Conflict(
+            code="no_such_file",
+            detail=f"This backup has {part.name.removeprefix(ALSO)} of your program, too. Name where it shall go: "
+            f"PEIK_BACKUP_ALSO={part.shown.removeprefix('sqlite:///')}. Nothing was changed.",
+        )
     if source is None:
         raise Conflict(
             code="no_archive",
@@ -222,6 +231,8 @@ class Backups:
         missing: set[str] = set()
         for name, source in self._sources.items():
             if name != "store" and await source.is_empty():
+                if name.startswith(ALSO):
+                    watch.warn(f"PEIK_BACKUP_ALSO: there is nothing in {source.shown}; the backup goes without it.")
                 continue  # nobody has used an archive yet
             hold = hold_none
             held: container.Letterfiles | None = None

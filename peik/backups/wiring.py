@@ -13,7 +13,7 @@ from peik.archive.sqlite.archive import SqliteArchive
 from peik.archive.wiring import beside
 from peik.backups.keeper import Keeper
 from peik.backups.model import BackupSource, Plain
-from peik.backups.service import Backups
+from peik.backups.service import ALSO, Backups
 from peik.backups.sqlite import SqliteBackupSource
 from peik.clock import Clock
 from peik.core.documents import DocumentStore
@@ -34,6 +34,8 @@ def backups_of(config: Config, *, clock: Clock, executor: Callable[[str], Execut
     archive = _archive_url(config)
     if archive is not None:
         sources["archive"] = _archive(archive)
+    for path in config.backup_also:
+        sources[ALSO + path.name] = _also(path.absolute())
     return Backups(
         folder=backups_folder(config),
         keep=config.backup_keep,
@@ -148,6 +150,13 @@ def _archive(url: str) -> BackupSource:
             except ImportError as error:
                 raise _missing("mongo", error) from None
             return MongoSource(url, shown=shown_address(url))
+
+
+def _also(path: Path) -> BackupSource:
+    async def try_out(copied: Path) -> None:
+        """Its integrity was looked at; how its program opens it is not known here."""
+
+    return SqliteBackupSource(path, locks=(), has_letters=False, try_out=try_out)
 
 
 async def _try_archive(path: Path) -> None:

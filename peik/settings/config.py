@@ -45,6 +45,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     backups: Path | None
     backup_every: float | None
     backup_keep: int
+    backup_also: tuple[Path, ...]
     backup_before_upgrade: bool
     host: str
     port: int

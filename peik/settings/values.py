@@ -98,6 +98,7 @@ Parsed = (
     | Sequence[RouteAddress]
     | SessionsServer
     | Sequence[str]
+    | Sequence[Path]
     | Quiet
     | Rate
     | Redelivery
@@ -420,6 +421,15 @@ def parse_auto(text: str) -> bool | None:
 
 def parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def parse_files(text: str) -> tuple[Path, ...]:
+    """Files of different names: each goes by its own."""
+    paths = tuple(Path(name) for name in parse_names(text))
+    names = [path.name for path in paths]
+    if len(set(names)) < len(names):
+        raise ValueError("has two files of one name; they need different ones")
+    return paths
 
 
 # Reads the two files that settings may lie in, `.env` and `peik.toml`. What cannot be read is told with the file, the

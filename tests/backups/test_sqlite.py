@@ -9,7 +9,7 @@ import pytest
 
 from peik.backups.model import BackupWatch, told
 from peik.backups.sqlite import FILE, SqliteBackupSource
-from peik.errors import Conflict, StoreUnavailable, Unavailable
+from peik.errors import Conflict, StartError, StoreUnavailable, Unavailable
 from peik.storage.sqlite.database import OwnerLock
 from tests.backups.trips import backups_in
 from tests.storage.acts import accept, draft, enclosed
@@ -173,3 +173,45 @@ async def test_one_of_a_newer_schema_is_refused_before_anything_is_changed(tmp_p
         await backups.restore(made.path, BackupWatch())
     assert caught.value.code == "newer_backup"
     assert done(place.path, "PRAGMA user_version") == [(9999,)]
+
+
+# ---- PEIK_BACKUP_ALSO ----
+
+
+async def test_the_file_of_a_program_comes_back_with_the_store(tmp_path: Path) -> None:
+    """A copy of what was committed, though its program has it open and in WAL mode."""
+    place, book = SqlitePlace(tmp_path), tmp_path / "bot" / "downloader.db"
+    book.parent.mkdir()
+    async with place.open() as store:
+        await accept(store, draft())
+    program = apsw.Connection(str(book))
+    program.execute("PRAGMA journal_mode = WAL").fetchall()
+    program.execute("CREATE TABLE people (id INTEGER); INSERT INTO people VALUES (1), (2)")
+    backups = backups_in(tmp_path, place, backup_also=str(book))
+    made = await backups.create(BackupWatch())
+    part = made.manifest.part("also-downloader.db")
+    assert part is not None
+    assert part.counts == {"people": 2}
+    await backups.verify(made.path, BackupWatch())
+    program.execute("DELETE FROM people")
+    with pytest.raises(Conflict, match=r"Another program has .* open"):
+        await backups.restore(made.path, BackupWatch())
+    program.close()
+    await backups.restore(made.path, BackupWatch())
+    assert done(book, "SELECT id FROM people") == [(1,), (2,)]
+
+
+async def test_who_restores_without_it_is_told_to_name_it_and_a_missing_one_stops_nothing(tmp_path: Path) -> None:
+    place, book = SqlitePlace(tmp_path), tmp_path / "downloader.db"
+    async with place.open():
+        pass
+    warned: list[str] = []
+    without = await backups_in(tmp_path, place, backup_also=str(book)).create(BackupWatch(warn=warned.append))
+    assert without.manifest.part("also-downloader.db") is None
+    assert [str(book) in one for one in warned] == [True]
+    done(book, "CREATE TABLE people (id INTEGER)")
+    made = await backups_in(tmp_path, place, backup_also=str(book)).create(BackupWatch())
+    with pytest.raises(Conflict, match=f"PEIK_BACKUP_ALSO={book}"):
+        await backups_in(tmp_path, place).restore(made.path, BackupWatch())
+    with pytest.raises(StartError, match="two files of one name"):
+        backups_in(tmp_path, place, backup_also="a/bot.db, b/bot.db")
