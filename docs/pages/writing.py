@@ -20,7 +20,7 @@ from docs.pages.rest import rest_parts
 from docs.pages.settings import settings_parts
 from docs.pages.soak import soak_parts
 from docs.pages.states import states_parts
-from peik.settings.cli import env_example, env_production
+from peik.settings.cli import env_crawler, env_example, env_production
 
 
 def pages() -> dict[str, str]:
@@ -54,4 +54,5 @@ def write() -> None:
     (DOCS / "compatibility.md").write_text(compatibility_page(seen), encoding="utf-8")
     (ROOT / ".env.example").write_text(env_example(), encoding="utf-8")
     (ROOT / ".env.production").write_text(env_production(), encoding="utf-8")
-    sys.stdout.write("docs/cli.md\ndocs/compatibility.md\n.env.example\n.env.production\n")
+    (ROOT / ".env.crawler").write_text(env_crawler(), encoding="utf-8")
+    sys.stdout.write("docs/cli.md\ndocs/compatibility.md\n.env.example\n.env.production\n.env.crawler\n")

@@ -3,7 +3,7 @@
 import inspect
 import itertools
 import textwrap
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +14,7 @@ from peik.inbox.texts import built_in
 from peik.settings.config import find, load, read, shown_address
 from peik.settings.table import REDIS, SETTINGS, Setting, SettingGroup
 
-# `.env.example` and `.env.production`: every setting with its meaning and default, made from the one table of
+# `.env.example`, `.env.production` and `.env.crawler`: every setting with its meaning and default, made from the one table of
 # settings.
 
 
@@ -34,6 +34,15 @@ CHOSEN: dict[str, tuple[str, str]] = {
     "gateway_open": ("off", "A bot has to be added before it is served."),
     "log_format": ("json", "For whatever collects logs."),
 }
+# The crawler: what compose.yaml reads, by its own names, and what accounts of people need.
+CRAWLER: tuple[tuple[str, str, str], ...] = (
+    ("COMPOSE_PROFILES", "crawler", "So that `docker compose up -d` brings app, telegram-redis and telegram-mongodb."),
+    ("TELEGRAM_MONGODB_USER", "admin", "MongoDB's root user, made with its first start."),
+    ("TELEGRAM_MONGODB_PASSWORD", "", "Letters and digits: `openssl rand -hex 24`. It makes that MongoDB the archive."),
+    ("TELEGRAM_REDIS_PASSWORD", "", "Letters and digits, likewise. It makes that Redis the store."),
+    ("TELEGRAM_API_ID", "", "The number of your application at my.telegram.org."),
+    ("TELEGRAM_API_HASH", "", "The hash that goes with it."),
+)
 # What compose.yaml reads besides. None of them begins with PEIK_: Peik refuses such a name if it is no setting.
 COMPOSE: tuple[tuple[str, str, str], ...] = (
     (
@@ -52,6 +61,11 @@ COMPOSE: tuple[tuple[str, str, str], ...] = (
         "TELEGRAM_MONGODB_PASSWORD",
         "",
         "Profiles crawler and mongodb: letters and digits. It makes that MongoDB the archive, unless PEIK_ARCHIVE is set.",
+    ),
+    (
+        "TELEGRAM_MONGODB_USER",
+        "peik",
+        "Profiles crawler and mongodb: MongoDB's root user, made with its first start; what was made stays.",
     ),
     (
         "POSTGRES_PASSWORD",
@@ -109,6 +123,25 @@ def env_production() -> str:
     return "\n".join([*lines, *_by_group(rest), *_of_others()]) + "\n"
 
 
+def env_crawler() -> str:
+    """`.env.crawler`: accounts of people on Redis and MongoDB, by a plain `docker compose up -d`."""
+    by_name = {setting.name: setting for setting in SETTINGS}
+    named = {name for name, _, _ in CRAWLER}
+    lines = [
+        "# Settings of Peik as a crawler: accounts of people, with Redis as the store and MongoDB as the archive.",
+        "# Copy this to .env, fill it in, chmod 600 it, and: docker compose up -d. Made by: peik config example --crawler",
+        "",
+        "# ---- To be filled in ----",
+    ]
+    for name, value, words in CRAWLER:
+        lines += [*_wrapped(words), f"{name}={value}"]
+    keys = ("admin_key", "secret_key")
+    for name in keys:
+        lines += [*_explained(by_name[name], MUST[name]), f"{by_name[name].variable}="]
+    rest = [one for one in SETTINGS if one.name not in keys and not named & set(one.also)]
+    return "\n".join([*lines, *_by_group(rest), *_of_others(but=named)]) + "\n"
+
+
 def grouped(settings: Iterable[Setting] = SETTINGS) -> list[Setting]:
     return sorted(settings, key=lambda setting: list(SettingGroup).index(setting.group))
 
@@ -130,13 +163,14 @@ def _explained(setting: Setting, more: str = "") -> Iterator[str]:
     return _wrapped(words)
 
 
-def _of_others() -> Iterator[str]:
+def _of_others(but: Collection[str] = ()) -> Iterator[str]:
     yield from ("", "# ---- Redis by its own names ----")
     for name, words in REDIS:
         yield from (*_wrapped(words), f"#{name}=")
     yield from ("", "# ---- Only for compose.yaml ----")
     for name, default, words in COMPOSE:
-        yield from (*_wrapped(words), f"#{name}={default}")
+        if name not in but:
+            yield from (*_wrapped(words), f"#{name}={default}")
 
 
 def _wrapped(words: str) -> Iterator[str]:
@@ -203,9 +237,12 @@ def example(
     production: Annotated[
         bool, typer.Option("--production", help="One for a server, with what must be set first.")
     ] = False,
+    crawler: Annotated[
+        bool, typer.Option("--crawler", help="One for accounts of people on Redis and MongoDB, by Docker Compose.")
+    ] = False,
 ) -> None:
     """Print an `.env` with every setting, its meaning and its default."""
-    typer.echo(env_production() if production else env_example(), nl=False)
+    typer.echo(env_crawler() if crawler else env_production() if production else env_example(), nl=False)
 
 
 @app.command()

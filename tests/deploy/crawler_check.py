@@ -105,6 +105,29 @@ def test_docker_compose_reads_it_as_these_tests_do(
         assert _dollars(theirs[name]["healthcheck"]["test"]) == service["healthcheck"]["test"], name
 
 
+def test_docker_compose_brings_the_crawler_by_its_env_file_alone(tmp_path: Path) -> None:
+    command = compose()
+    if command is None:
+        pytest.skip("Docker Compose 2 is not here")
+    filled = (ROOT / ".env.crawler").read_text(encoding="utf-8")
+    for name, password in PASSWORDS.items():
+        filled = filled.replace(f"\n{name}=\n", f"\n{name}={password}\n")
+    (tmp_path / ".env").write_text(filled, encoding="utf-8")
+    asked = [*command, "-f", str(ALONE), "--env-file", str(tmp_path / ".env"), "config", "--format", "json"]
+    environment = {"PATH": os.environ["PATH"], "HOME": "/nonexistent"}
+    ran = subprocess.run(asked, env=environment, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    services = json.loads(ran.stdout)["services"]
+    assert set(services) == {"app", "telegram-redis", "telegram-mongodb"}
+    assert {name: services[name]["container_name"] for name in services if name != "app"} == {
+        "telegram-redis": "telegram-redis",
+        "telegram-mongodb": "telegram-mongodb",
+    }
+    assert services["app"]["environment"]["PEIK_ARCHIVE"].startswith(
+        "mongodb://admin:m0ng0@telegram-mongodb:27017/peik"
+    )
+
+
 def _dollars(value: Any) -> Any:
     """`config` writes a dollar twice, so that its output can be read again."""
     return [str(one).replace("$$", "$") for one in value] if isinstance(value, list) else value

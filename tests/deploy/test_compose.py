@@ -14,6 +14,7 @@ from peik.settings.values import StoreKind
 from peik.web.server import Proxies
 from tests.deploy.composed import ROOT, composed, named
 from tests.deploy.dockerfiles import stages
+from tests.deploy.test_env_files import CRAWLING, given
 
 FILES = [ROOT / "compose.yaml", ROOT / "deploy" / "nodes" / "compose.yaml"]
 FILE = FILES[0]
@@ -64,6 +65,20 @@ def test_the_profile_crawler_is_app_with_redis_and_mongodb() -> None:
     assert services["telegram-mongodb"]["environment"]["MONGO_INITDB_ROOT_PASSWORD"] == "m0n"
     for service in services.values():
         assert service["healthcheck"]["test"][0].startswith("CMD")
+
+
+def test_the_crawler_s_env_file_makes_a_plain_up_bring_all_three_by_name() -> None:
+    """`docker exec telegram-mongodb mongosh -u admin …`, `docker exec telegram-redis redis-cli ping`."""
+    given_here = given(CRAWLING.read_text(encoding="utf-8")) | PASSWORDS
+    services = composed(FILE, given_here, *given_here["COMPOSE_PROFILES"].split(","))
+    assert set(services) == {"app", "telegram-redis", "telegram-mongodb"}
+    for name in ("telegram-redis", "telegram-mongodb"):
+        assert services[name]["container_name"] == name
+    mongodb = services["telegram-mongodb"]["environment"]
+    assert mongodb == {"MONGO_INITDB_ROOT_USERNAME": "admin", "MONGO_INITDB_ROOT_PASSWORD": "m0n"}
+    config = load(environment=services["app"]["environment"], folder=NOWHERE)
+    assert config.archive == "mongodb://admin:m0n@telegram-mongodb:27017/peik?authSource=admin"
+    assert services["app"]["ports"] == ["127.0.0.1:8000:8000"]
 
 
 def test_a_store_that_is_named_wins_over_a_password() -> None:

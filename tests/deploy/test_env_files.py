@@ -7,12 +7,13 @@ import pytest
 from typer.testing import CliRunner
 
 from peik.core.units import parse_duration_s
-from peik.settings.cli import CHOSEN, MUST, app, env_production
-from peik.settings.config import find, read
+from peik.settings.cli import CHOSEN, CRAWLER, MUST, app, env_crawler, env_production
+from peik.settings.config import find, load, read
 from peik.settings.table import SETTINGS
 from tests.deploy.composed import ROOT
 
 PRODUCTION = ROOT / ".env.production"
+CRAWLING = ROOT / ".env.crawler"
 
 
 def given(text: str) -> dict[str, str]:
@@ -20,16 +21,32 @@ def given(text: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
 
 
-def test_the_file_is_what_the_command_prints_now() -> None:
-    text = PRODUCTION.read_text(encoding="utf-8")
-    assert text == env_production(), "run: .venv/bin/python docs/generate.py"
-    assert CliRunner().invoke(app, ["example", "--production"]).output == text
+@pytest.mark.parametrize(("file", "flag"), [(PRODUCTION, "--production"), (CRAWLING, "--crawler")])
+def test_the_file_is_what_the_command_prints_now(file: Path, flag: str) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert text == {PRODUCTION: env_production, CRAWLING: env_crawler}[file](), "run: .venv/bin/python docs/generate.py"
+    assert CliRunner().invoke(app, ["example", flag]).output == text
 
 
-@pytest.mark.parametrize("name", [".env.example", ".env.production"])
+@pytest.mark.parametrize("name", [".env.example", ".env.production", ".env.crawler"])
 def test_every_setting_is_in_it_once(name: str) -> None:
-    lines = re.findall(r"^#?(PEIK_[A-Z_]+)=", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
-    assert sorted(lines) == sorted(setting.variable for setting in SETTINGS)
+    """By its own name; the crawler has two by the names that its users know."""
+    lines = re.findall(r"^#?([A-Z_]+)=", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(lines) == len(set(lines))
+    for setting in SETTINGS:
+        assert setting.variable in lines or set(setting.also) & {one for one, *_ in CRAWLER} & set(lines), setting.name
+    assert {one for one in lines if one.startswith("PEIK_")} <= {setting.variable for setting in SETTINGS}
+
+
+def test_the_crawler_s_file_loads_as_it_is() -> None:
+    """Nothing that is not filled in yet counts, and nothing in it is a stranger to Peik."""
+    text = CRAWLING.read_text(encoding="utf-8")
+    assert set(given(text)) == {*(name for name, *_ in CRAWLER), "PEIK_ADMIN_KEY", "PEIK_SECRET_KEY"}
+    config = load(
+        environment=given(text) | {"TELEGRAM_API_ID": "7", "TELEGRAM_API_HASH": "ab"}, folder=ROOT / "nowhere"
+    )
+    assert (config.telegram_api_id, config.telegram_api_hash) == (7, "ab")
+    assert config.admin_key is None
 
 
 def test_production_loads_as_it_is_and_sets_what_it_says(tmp_path: Path) -> None:

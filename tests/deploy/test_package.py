@@ -2,6 +2,7 @@
 
 import email.message
 import email.parser
+import json
 import os
 import re
 import subprocess
@@ -70,6 +71,17 @@ def test_the_changelog_speaks_of_the_version() -> None:
     headings = re.findall(r"^## (.+)$", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
     is_released = "dev" not in __version__
     assert headings[0].startswith(f"[{__version__}]" if is_released else "Unreleased")
+
+
+def test_requirements_txt_installs_what_the_crawler_needs() -> None:
+    """pip reads it, and finds Peik with the extras of accounts, Redis and MongoDB, and all that these want."""
+    pip = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-index", "--no-build-isolation", "--quiet"]
+    ran = subprocess.run(
+        [*pip, "--report", "-", "-r", "requirements.txt"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    (found,) = (one for one in json.loads(ran.stdout)["install"] if one["metadata"]["name"] == "peik")
+    assert set(found["requested_extras"]) == {"sessions", "redis", "mongo"}
 
 
 def test_it_runs_where_there_is_no_checkout(wheel: Path, tmp_path: Path) -> None:
