@@ -5,7 +5,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from peik.accounts.registry import HealthGrade, health_of, progress_of
+from peik.accounts.registry import HealthGrade, KeepMode, KeptChats, health_of, kept_of, own_metadata, progress_of
 from peik.archive.store import ChatState, Direction, Happening, Message, Session, SessionState
 from peik.core.units import rfc3339
 from peik.web.operations import Moment, Object
@@ -46,6 +46,10 @@ class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
     runs_from: Literal["key", "file"] | None
     has_proxy: bool
     metadata: Object
+    keep: Annotated[
+        dict[str, KeepMode],
+        msgspec.Meta(description="What was chosen to be archived of which chats, or of all, private and groups."),
+    ]
     created_at: Moment
     updated_at: Moment
     active_at: Moment | None
@@ -66,7 +70,8 @@ class SessionAnswer(msgspec.Struct, frozen=True, kw_only=True):
             is_active=session.is_active,
             runs_from="file" if session.file is not None else "key" if session.secret is not None else None,
             has_proxy=session.proxy is not None,
-            metadata=msgspec.Raw(session.metadata.encode()),
+            metadata=msgspec.Raw(own_metadata(session).encode()),
+            keep=dict(kept_of(session).modes),
             created_at=rfc3339(session.created_at_ms),
             updated_at=rfc3339(session.updated_at_ms),
             active_at=rfc3339(session.active_at_ms),
@@ -92,15 +97,17 @@ class SessionChatAnswer(msgspec.Struct, frozen=True, kw_only=True):
     chat_id: str
     title: str
     newest_id: str | None
+    keep: Annotated[KeepMode, msgspec.Meta(description="What is archived of it: all, or nothing.")]
     crawl: CrawlAnswer
     updated_at: Moment | None
 
     @classmethod
-    def of(cls, state: ChatState) -> "SessionChatAnswer":
+    def of(cls, state: ChatState, kept: KeptChats) -> "SessionChatAnswer":
         return cls(
             chat_id=str(state.chat_id),
             title=state.title,
             newest_id=_id(max(state.newest_id, 0)),
+            keep=kept.of(state.chat_id),
             crawl=CrawlAnswer(
                 state=_crawl_state(state),
                 crawled=state.crawled,

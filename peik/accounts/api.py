@@ -8,7 +8,8 @@ import msgspec
 
 from peik.accounts.answers import SESSION_ID_PATTERN, SessionAnswer, SessionChatAnswer, SessionId
 from peik.accounts.client import PhoneContact
-from peik.archive.store import Session, SessionFilter, SessionState
+from peik.accounts.registry import KeepMode, kept_of
+from peik.archive.store import ChatState, Session, SessionFilter, SessionState
 from peik.core.units import rfc3339
 from peik.errors import BadInput, Conflict, NotFound
 from peik.web.access import Caller
@@ -123,11 +124,13 @@ class SessionBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class SessionChange(msgspec.Struct, forbid_unknown_fields=True):
-    """`PATCH /v1/sessions/{session_id}`. What is not given stays. Keys of `metadata` are merged, and null removes one."""
+    """`PATCH /v1/sessions/{session_id}`. What is not given stays. Keys of `metadata` and of `keep` are merged, and null removes
+    one. `keep`: what is archived of which chat from now on, by its number, or of `all`, `private`, `groups`."""
 
     phone: _Text = msgspec.UNSET
     metadata: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
     proxy: _Text | None = msgspec.UNSET
+    keep: dict[str, KeepMode | None] | msgspec.UnsetType = msgspec.UNSET
     is_active: _Flag = msgspec.UNSET
     is_connected: _Flag = msgspec.UNSET
 
@@ -384,7 +387,7 @@ class SessionApi(NeedsAccounts):
         problems=_STEP,
     )
     async def change_session(self, caller: Caller, session_id: SessionInPath, body: SessionChange) -> SessionAnswer:
-        """Change what is given, one after the other: proxy, phone, metadata, is_active, is_connected."""
+        """Change what is given, one after the other: proxy, phone, metadata, keep, is_active, is_connected."""
         service = self._service
         session = await service.session(session_id)
         if body.proxy is not msgspec.UNSET:
@@ -393,6 +396,8 @@ class SessionApi(NeedsAccounts):
             session = await service.update_session_phone(session_id, body.phone)
         if body.metadata is not msgspec.UNSET:
             session = await service.update_session_metadata(session_id, body.metadata)
+        if body.keep is not msgspec.UNSET:
+            session = await service.update_session_keep(session_id, body.keep)
         if body.is_active is not msgspec.UNSET:
             change = service.activate_session if body.is_active else service.deactivate_session
             session = await change(session_id)
@@ -517,15 +522,16 @@ class SessionApi(NeedsAccounts):
     )
     async def join(self, caller: Caller, session_id: SessionInPath, body: JoinBody) -> SessionChatAnswer:
         """Join a group or a channel by its invite link or its public name; what is written from then on is archived."""
-        return SessionChatAnswer.of(await self._service.join(session_id, body.link))
+        return await self._chat(session_id, await self._service.join(session_id, body.link))
 
     # ---- chats ----
 
     @_read_operation("GET", f"{_ONE}/chats", name="listSessionChats", problems=_ASKED)
     async def list_chats(self, caller: Caller, session_id: SessionInPath) -> SessionChatsAnswer:
         """The chats that something is known of, and how far."""
+        kept = kept_of(await self._service.session(session_id))
         chats = await self._service.chats(session_id)
-        return SessionChatsAnswer(chats=[SessionChatAnswer.of(chat) for chat in chats])
+        return SessionChatsAnswer(chats=[SessionChatAnswer.of(chat, kept) for chat in chats])
 
     @_admin_operation(
         "POST",
@@ -540,7 +546,7 @@ class SessionApi(NeedsAccounts):
     ) -> SessionChatAnswer:
         """Read a chat's history backwards into the archive; it goes on after restarts until it is done."""
         until_ms = instant_ms((body or CrawlBody()).until, "until") or 0
-        return SessionChatAnswer.of(await self._service.crawl(session_id, chat_id, until_ms=until_ms))
+        return await self._chat(session_id, await self._service.crawl(session_id, chat_id, until_ms=until_ms))
 
     @_admin_operation("GET", f"{_ONE}/chats/{{chat_id}}/crawl", name="estimateCrawl", problems=_ASKED)
     async def estimate_crawl(
@@ -557,4 +563,7 @@ class SessionApi(NeedsAccounts):
         self, caller: Caller, session_id: SessionInPath, chat_id: ChatNumberInPath
     ) -> SessionChatAnswer:
         """Read no further. What was read stays, and another crawl goes on from there."""
-        return SessionChatAnswer.of(await self._service.stop_crawl(session_id, chat_id))
+        return await self._chat(session_id, await self._service.stop_crawl(session_id, chat_id))
+
+    async def _chat(self, session_id: str, state: ChatState) -> SessionChatAnswer:
+        return SessionChatAnswer.of(state, kept_of(await self._service.session(session_id)))

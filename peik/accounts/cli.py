@@ -152,6 +152,7 @@ def shown_session(session: Document) -> "RenderableType":
             ("deactivated", None if session["is_active"] else "yes"),
             ("runs from", runs),
             ("proxy", "yes" if session["has_proxy"] else None),
+            ("keeps", ", ".join(f"{place}: {mode}" for place, mode in session["keep"].items()) or None),  # type: ignore[attr-defined]
             ("metadata", None if metadata == "{}" else metadata),
             ("registered", when(session["created_at"])),
             ("last active", when(session["active_at"])),
@@ -380,6 +381,7 @@ app = typer.Typer(
 )
 
 OLD_DAYS = 30.0
+_KEEP = "What of a chat is archived from now on: its number (or private, groups, all) = all, nothing or default; again for more."
 _METADATA = "With this in its metadata, name=value; again for more."
 ChatId = Annotated[str, typer.Argument(metavar="CHAT", help="The chat's number, from `peik sessions chats`.")]
 ProxyFrom = Annotated[
@@ -473,12 +475,13 @@ def chats(context: CommandContext, session: SessionId) -> None:
                 one["crawl"]["state"],
                 one["crawl"]["crawled"],
                 one["crawl"]["down_to"],
+                one["keep"],
                 age(one["updated_at"]),
                 one["title"],
             )
             for one in found
         ]
-        columns = ("chat", "newest", "crawl", "read", "down to", "seen", "title")
+        columns = ("chat", "newest", "crawl", "read", "down to", "keeps", "seen", "title")
         return table(columns, rows, right=("chat", "newest", "read", "down to"), empty="Nothing is known of any chat.")
 
     context.show(page, draw)
@@ -524,8 +527,9 @@ def change(
     unset: Annotated[list[str] | None, typer.Option("--unset", metavar="NAME", help="Without this in it.")] = None,
     proxy: ProxyFrom = None,
     no_proxy: Annotated[bool, typer.Option("--no-proxy", help="Connect straight.")] = False,
+    keep: Annotated[list[str] | None, typer.Option(metavar="CHAT=WHAT", help=_KEEP)] = None,
 ) -> None:
-    """Change an account's phone, metadata or proxy. A proxy is used from the next connect on."""
+    """Change an account's phone, metadata, proxy, or what is archived. A proxy is used from the next connect on."""
     if proxy is not None and no_proxy:
         raise typer.BadParameter("Say --proxy or --no-proxy; not both.")
     wanted: Document = {}
@@ -536,8 +540,12 @@ def change(
         wanted["metadata"] = merged
     if proxy is not None or no_proxy:
         wanted["proxy"] = proxy_of(proxy)
+    if keep:
+        wanted["keep"] = {
+            chat: None if what == "default" else what for chat, what in (pair(text, "--keep") for text in keep)
+        }
     if not wanted:
-        raise typer.BadParameter("Say what is to change: --phone, --meta, --unset, --proxy or --no-proxy.")
+        raise typer.BadParameter("Say what is to change: --phone, --meta, --unset, --proxy, --no-proxy or --keep.")
     context.say(_change(context, session, wanted), f"Session {session} is changed.")
 
 

@@ -10,6 +10,7 @@ from peik.accounts.budget import PER_ACCOUNT_A_MINUTE, PatientRequests
 from peik.accounts.client import AccountClient, ClientError, Dialog, Trouble
 from peik.accounts.events import ChatBehind, ChatReadAgain, ChatUnread, CrawlAdvanced, HolesFilled, SessionFed
 from peik.accounts.feeds import lines_of_deleted, lines_of_messages
+from peik.accounts.registry import KeptChats, kept_of
 from peik.archive.store import Archive, ChatState, FeedRecord, Message, MessageFilter
 from peik.clock import Clock
 from peik.core.events import Events
@@ -25,6 +26,7 @@ SHARED = (
     0  # in the place of a chat's id: private chats and basic groups together, which have one order of ids per account
 )
 NEWEST_S = 60.0
+CHOICE_S = 5.0  # after so long what was chosen on another node holds here
 GAP = -1  # in the place of the newest id
 _CHANNELS_BELOW = -1_000_000_000_000  # as the Bot API writes ids
 
@@ -50,6 +52,20 @@ class ChatStates:
         self._listed: set[int] | None = None  # chats that were there when this was last looked at
         self._news: dict[int, tuple[int, int]] = {}  # by chat: the lowest and the highest id that came since
         self._told_at = float("-inf")
+        self._kept = KeptChats()
+        self._kept_until = float("-inf")
+
+    async def kept(self) -> KeptChats:
+        """Which chats are archived, as was chosen a few seconds ago at most."""
+        if self._clock.mono() >= self._kept_until:
+            session = await self._book.session(self.session_id)
+            self._kept = KeptChats() if session is None else kept_of(session)
+            self._kept_until = self._clock.mono() + CHOICE_S
+        return self._kept
+
+    def choose(self) -> None:
+        """Something else was chosen just now."""
+        self._kept_until = float("-inf")
 
     async def all(self) -> dict[int, ChatState]:
         return {one.chat_id: one for one in await self._book.chat_states(self.session_id)}
@@ -249,8 +265,12 @@ class HistoryCrawl:
 
     async def step(self, client: AccountClient) -> bool:
         """One page. Whether there may be another. Raises ClientError."""
-        known = await self._chats.all()
-        wanted = sorted(one.chat_id for one in known.values() if is_wanted(one) and self._retries.is_due(one.chat_id))
+        known, kept = await self._chats.all(), await self._chats.kept()
+        wanted = sorted(
+            one.chat_id
+            for one in known.values()
+            if is_wanted(one) and kept.has(one.chat_id) and self._retries.is_due(one.chat_id)
+        )
         if not wanted:
             return False
         self._last = next((one for one in wanted if self._last is None or one > self._last), wanted[0])
@@ -430,6 +450,9 @@ class Reconciler:
         self, client: AccountClient, state: ChatState, top: int, *, is_new: bool, told: int
     ) -> None:
         chat_id, mark = state.chat_id, state.checked_to
+        if not (await self._chats.kept()).has(chat_id):
+            await self._advance(chat_id, max(top, mark), began=state, told=told)  # nothing is owed of it
+            return
         if not has_gap(state):
             if is_new:
                 first = await self._book.message_ids(self._session_id, chat_id, above=0, limit=1)
@@ -449,10 +472,11 @@ class Reconciler:
         if began is None or not self._retries.is_due(SHARED):
             return  # it has not begun, or one of them is behind
         top, mark = _top(dialogs.values()), began.checked_to
+        kept = await self._chats.kept()
         here = {
             chat_id: await self._ids(chat_id, above=mark)
             for chat_id in states
-            if is_shared(chat_id) and chat_id != SHARED
+            if is_shared(chat_id) and chat_id != SHARED and kept.has(chat_id)
         }
         if has_gap(began):
             wanted = [chat_id for chat_id in here if here[chat_id] or _top_of(dialogs, chat_id) > mark]

@@ -8,7 +8,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from peik.accounts.answers import SessionAnswer, SessionChatAnswer
-from peik.accounts.registry import health_of
+from peik.accounts.registry import health_of, kept_of
 from peik.admin.model import Role
 from peik.archive.store import Session, SessionFilter, SessionState
 from peik.errors import BadInput, Conflict, NotFound
@@ -98,7 +98,10 @@ class SessionPages:
             session=session,
             view=SessionAnswer.of(session),
             metadata=msgspec.json.decode(session.metadata),
-            chats=[SessionChatAnswer.of(chat) for chat in (await service.chats(session.session_id))[:CHATS_MAX]],
+            chats=[
+                SessionChatAnswer.of(chat, kept_of(session))
+                for chat in (await service.chats(session.session_id))[:CHATS_MAX]
+            ],
             is_running=session.session_id in service.running(),
         )
 

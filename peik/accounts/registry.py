@@ -100,6 +100,18 @@ class Registry:
 
         return await self.change(session_id, merged)
 
+    async def update_session_keep(self, session_id: str, keep: Mapping[str, "KeepMode | None"]) -> Session:
+        """What is archived of these chats from now on; None removes a choice, others stay. Raises BadInput."""
+        for place in keep:
+            check_place(place)
+
+        def chosen(old: Session) -> Session:
+            known: dict[str, object] = msgspec.json.decode(old.metadata)
+            modes = {place: mode for place, mode in {**kept_of(old).modes, **keep}.items() if mode is not None}
+            return msgspec.structs.replace(old, metadata=_written({**known, KEEP: modes} if modes else _without(known)))
+
+        return await self.change(session_id, chosen)
+
     async def deactivate_session(self, session_id: str) -> Session:
         """It is kept, and does not run any more."""
         return await self.change(
@@ -182,6 +194,62 @@ def _written(metadata: Mapping[str, object]) -> str:
     if len(text) > METADATA_BYTES_MAX:
         raise BadInput(code="large_metadata", detail=f"Metadata may have {METADATA_BYTES_MAX} bytes as JSON.")
     return text.decode()
+
+
+# What is archived of which chat, as the owner of a session chose. It is kept among the metadata: they are in every archive,
+# go with the session when it moves, and of two who change them at once none is lost.
+
+
+KEEP = "peik_keep"  # in the metadata
+PLACES = ("all", "private", "groups")
+_CHAT = re.compile("-?[1-9][0-9]{0,15}")
+
+
+class KeepMode(enum.StrEnum):
+    ALL = "all"
+    NOTHING = "nothing"  # neither messages nor events, and no history is read
+
+
+class KeptChats(msgspec.Struct, frozen=True, kw_only=True):
+    """By chat, or by kind of chat: `private`, `groups` (with supergroups and channels) and `all`; the narrowest counts."""
+
+    modes: Mapping[str, KeepMode] = {}
+
+    def of(self, chat_id: int) -> KeepMode:
+        for place in (str(chat_id), "private" if chat_id > 0 else "groups", "all"):
+            if place in self.modes:
+                return self.modes[place]
+        return KeepMode.ALL
+
+    def has(self, chat_id: int | None) -> bool:
+        """Whether it is archived at all; also what happens in no chat is."""
+        return chat_id is None or self.of(chat_id) is not KeepMode.NOTHING
+
+
+def kept_of(session: Session) -> KeptChats:
+    known: dict[str, object] = msgspec.json.decode(session.metadata)
+    try:
+        return KeptChats(modes=msgspec.convert(known.get(KEEP, {}), dict[str, KeepMode]))
+    except msgspec.ValidationError:
+        return KeptChats()  # not by us: who wrote it among the metadata chose nothing
+
+
+def own_metadata(session: Session) -> str:
+    """What its owner wrote there."""
+    known: dict[str, object] = msgspec.json.decode(session.metadata)
+    return session.metadata if KEEP not in known else _written(_without(known))
+
+
+def _without(metadata: Mapping[str, object]) -> dict[str, object]:
+    return {key: value for key, value in metadata.items() if key != KEEP}
+
+
+def check_place(place: str) -> None:
+    """Raises BadInput."""
+    if place not in PLACES and not _CHAT.fullmatch(place):
+        raise BadInput(
+            code="bad_keep", detail=f"What is kept is chosen for the number of a chat, or for {', '.join(PLACES)}."
+        )
 
 
 # What each secret of a session is bound to when it is sealed: one that is moved to another place does not open.

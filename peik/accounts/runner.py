@@ -74,21 +74,27 @@ class SeenUpdates:
 
     async def on_messages(self, messages: Sequence[Message]) -> None:
         async with asyncio.timeout(KEEP_S):
-            await self._book.keep_messages(messages)
-            await self._feed(lines_of_messages(messages, at_ms=self._clock.wall_ms()))
+            kept = await self._chats.kept()
+            if wanted := [one for one in messages if kept.has(one.chat_id)]:
+                await self._book.keep_messages(wanted)
+                await self._feed(lines_of_messages(wanted, at_ms=self._clock.wall_ms()))
             await self._chats.see(messages)
             await self._registry.update_session_activity(self._session_id)
 
     async def on_deleted(self, chat_id: int | None, message_ids: Sequence[int]) -> None:
         at_ms = self._clock.wall_ms()
         async with asyncio.timeout(KEEP_S):
+            if not (await self._chats.kept()).has(chat_id):
+                return
             await self._book.mark_deleted(self._session_id, chat_id, message_ids, at_ms=at_ms)
             await self._feed(lines_of_deleted(self._session_id, self._agent_id, chat_id, message_ids, at_ms=at_ms))
 
     async def on_happenings(self, happenings: Sequence[Happening]) -> None:
         async with asyncio.timeout(KEEP_S):
-            await self._book.keep_events(happenings)
-            await self._feed(lines_of_events(happenings, at_ms=self._clock.wall_ms()))
+            kept = await self._chats.kept()
+            if wanted := [one for one in happenings if kept.has(one.chat_id)]:
+                await self._book.keep_events(wanted)
+                await self._feed(lines_of_events(wanted, at_ms=self._clock.wall_ms()))
             await self._registry.update_session_activity(self._session_id)
 
     async def _feed(self, lines: Sequence[FeedRecord]) -> None:

@@ -15,7 +15,9 @@ from peik.accounts.history import ChatStates, CrawlEstimate, ask_for_crawl, esti
 from peik.accounts.registry import (
     OLD_DAYS,
     AccountPort,
+    KeepMode,
     Registry,
+    kept_of,
     normal_phone,
     proxy_context,
     remove_old_sessions,
@@ -309,6 +311,16 @@ class AccountService(OpenAccounts):
         self._must_be_open()
         return await self._registry.update_session_metadata(session_id, metadata)
 
+    async def update_session_keep(self, session_id: str, keep: Mapping[str, KeepMode | None]) -> Session:
+        """What is archived of these chats (by number, or all, private, groups) from now on; None removes a choice."""
+        self._must_be_open()
+        session = await self._registry.update_session_keep(session_id, keep)
+        runner = None if self._crew is None else self._crew.runner_of(session_id)
+        if runner is not None:
+            runner.chats.choose()
+            runner.ring()
+        return session
+
     async def deactivate_session(self, session_id: str) -> Session:
         self._must_be_open()
         session = await self._registry.deactivate_session(session_id)
@@ -508,7 +520,11 @@ class AccountService(OpenAccounts):
 
     async def crawl(self, session_id: str, chat_id: int, *, until_ms: int = 0) -> ChatState:
         """Read the chat's history backwards. Durable when it returns; it goes on after restarts until it is done."""
-        await self.session(session_id)
+        if not kept_of(await self.session(session_id)).has(chat_id):
+            raise Conflict(
+                code="chat_not_kept",
+                detail="Nothing of this chat is archived. Choose otherwise first: keep of PATCH /v1/sessions/{id}.",
+            )
         state = await ask_for_crawl(self._chats_of(session_id), chat_id, until_ms=until_ms)
         runner = None if self._crew is None else self._crew.runner_of(session_id)
         if runner is not None:

@@ -92,7 +92,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "sessions show": ("s1",),
     "sessions chats": ("s1",),
     "sessions create": ("--agent shop --phone +998901234567",),
-    "sessions set": ("s1 --proxy socks5://127.0.0.1:1080",),
+    "sessions set": ("s1 --proxy socks5://127.0.0.1:1080", "s1 --keep private=nothing --keep -1001234567890=all"),
     "sessions deactivate": ("s1",),
     "sessions activate": ("s1",),
     "sessions delete": ("s1 --yes",),

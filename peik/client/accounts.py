@@ -4,7 +4,7 @@ import enum
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import NoneType
-from typing import TYPE_CHECKING, Any, TypedDict, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 
@@ -168,6 +168,13 @@ class AccountCalls:
     async def update_session_metadata(self, session_id: SessionId, metadata: Mapping[str, object]) -> AccountSession:
         """These keys take these values, and None removes one; others stay."""
         return await self._change(session_id, metadata=_written(metadata))
+
+    async def update_session_keep(
+        self, session_id: SessionId, keep: Mapping[int | str, Literal["all", "nothing"] | None]
+    ) -> AccountSession:
+        """What is archived from now on, by the number of a chat or for `all`, `private`, `groups`; the narrowest counts, and None
+        removes a choice."""
+        return await self._change(session_id, keep={str(place): mode for place, mode in keep.items()})
 
     async def deactivate_session(self, session_id: SessionId) -> AccountSession:
         """It is kept, and does not run any more, until `activate_session`."""

@@ -144,6 +144,7 @@ class AccountSession(ReadAsMapping, frozen=True, kw_only=True):
     runs_from: str | None = None  # "key", "file", or None before the sign-in
     has_proxy: bool
     metadata: dict[str, Any]
+    keep: dict[str, str] = {}  # what is archived of which chats: see `update_session_keep`
     created_at: datetime.datetime
     updated_at: datetime.datetime
     active_at: datetime.datetime | None = None  # when it last did or heard something
@@ -188,6 +189,7 @@ class SessionChat(ReadAsMapping, frozen=True, kw_only=True):
     chat_id: int
     title: str
     newest_id: int | None = None
+    keep: str = "all"  # what is archived of it: all, nothing
     crawl: CrawlInfo
     updated_at: datetime.datetime | None = None
 

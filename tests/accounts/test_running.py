@@ -10,9 +10,10 @@ import msgspec
 import pytest
 
 from peik.accounts.events import ArchiveGap, SessionDown, SessionFlooded, SessionRevoked, SessionUnfit, SessionUp
-from peik.accounts.registry import secret_context
+from peik.accounts.history import CHOICE_S, ask_for_crawl
+from peik.accounts.registry import KeepMode, secret_context
 from peik.accounts.runner import SessionEnded, SessionRunner
-from peik.archive.store import SessionState
+from peik.archive.store import EventFilter, SessionState
 from peik.core.events import Surprise
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.accounts.listening import until
@@ -282,5 +283,46 @@ def test_many_flooded_accounts_make_all_wait(tmp_path: Path) -> None:
         for _ in range(20):
             await stage.budget.turn("calm")
         assert stage.clock.mono() - began == pytest.approx(160.0)
+
+    play(tmp_path, story)
+
+
+def test_what_is_not_to_be_kept_is_neither_archived_nor_told_nor_read_from_the_history(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        keep = {"private": KeepMode.NOTHING, str(stage.team.chat_id): KeepMode.NOTHING}
+        await stage.registry.update_session_keep("s1", keep)
+        async with running(stage) as runner:
+            await until(lambda: runner.client)
+            for chat in (stage.private, stage.group, stage.team):
+                post = stage.telegram.say(chat, stage.sara, f"one to {chat.kind}")
+                stage.telegram.edit(chat, post, f"two to {chat.kind}")
+                stage.telegram.happen(chat, "reaction", number=post.number)
+            gone = stage.telegram.say(stage.team, stage.sara, "soon gone")
+            stage.telegram.delete(stage.team, gone)
+            await ask_for_crawl(runner.chats, stage.team.chat_id)
+            runner.ring()
+            await asyncio.sleep(5)
+            # A hole as well, and looks into histories.
+            stage.telegram.cut(stage.ali)
+            stage.telegram.say(stage.team, stage.sara, "while away")
+            stage.telegram.say(stage.group, stage.sara, "while away, to the family")
+            stage.telegram.forget(stage.team)
+            stage.telegram.forget(stage.ali)
+            await asyncio.sleep(3 * 3600)
+            assert await stage.texts() == ["two to group", "while away, to the family"]
+            told = await stage.archive.fed("s1", after=0, limit=100)
+            assert {one.chat_id for one in told} <= {stage.group.id_for(stage.ali), None}
+            events, _ = await stage.archive.events(EventFilter(session_id="s1"), cursor=None, limit=100)
+            assert {one.chat_id for one in events} == {stage.group.id_for(stage.ali)}
+
+            await stage.registry.update_session_keep("s1", {"private": None, str(stage.team.chat_id): None})
+            await asyncio.sleep(CHOICE_S)
+            for chat in (stage.private, stage.team):
+                stage.telegram.say(chat, stage.sara, f"three to {chat.kind}")
+            await asyncio.sleep(3 * 3600)
+            kept = await stage.texts()
+            assert "three to private" in kept
+            assert "three to supergroup" in kept
+            assert "while away" in kept, "the crawl that was asked for goes on"
 
     play(tmp_path, story)

@@ -47,6 +47,15 @@ def test_the_twelve_calls_of_the_registry(way: str, tmp_path: Path) -> None:
         assert not (await peik.update_session_connected("second", False)).is_connected
         changed = await peik.update_session_metadata(made, {"n": None, "city": {"name": "Tashkent"}, "text": "null"})
         assert changed.metadata == {"team": "north", "city": {"name": "Tashkent"}, "text": "null"}
+        kept = await peik.update_session_keep(made, {"all": "nothing", -1001: "all"})
+        assert (kept.keep, kept.metadata) == ({"all": "nothing", "-1001": "all"}, changed.metadata)
+        assert (await peik.update_session_metadata(made, {"text": None})).keep == kept.keep
+        with pytest.raises(BadInput):
+            await peik.update_session_keep(made, {"@name": "nothing"})
+        with pytest.raises(Conflict):
+            await peik.crawl_chat(made, -1002)
+        kept = await peik.update_session_keep(made, {"all": None, -1001: None})
+        assert (kept.keep, kept.metadata) == ({}, {"team": "north", "city": {"name": "Tashkent"}})
         await peik.update_session_activity("second")
         noted = await peik.get_session_by_id("second")
         assert noted is not None
