@@ -21,7 +21,7 @@ import pytest
 from proofs.restarts import LISTENS, Activated, Lives, a_store, lives, restarted
 from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, TOKEN, Copied, Program, Sim, simulated
-from tests.storage.sqlite.test_opening import undo_the_tenth
+from tests.storage.sqlite.older import rewind
 
 TELEGRAM_NOWHERE = "http://127.0.0.1:1"
 CALL = f"/bot{TOKEN}/sendMessage"
@@ -282,7 +282,7 @@ def test_a_next_version_changes_the_schema_beside_the_one_that_runs(tmp_path: Pa
     async def story() -> None:
         async with one_life(tmp_path) as (chain, sim):
             await say(chain.url, "before")
-            undo_the_tenth(tmp_path / "peik.db")
+            rewind(tmp_path / "peik.db", 9)
             async with Wire(chain.url) as wire:
                 await chain.start("--replace")
                 await wire.ask("by the old one")

@@ -38,6 +38,7 @@ from tests.storage.inbox_acts import (
     take,
 )
 from tests.storage.places import BOT, OTHER_BOT, SqlitePlace
+from tests.storage.sqlite.older import rewind
 from tests.storage.sqlite.test_cost import Meter
 
 
@@ -267,10 +268,7 @@ async def test_lanes_of_an_older_file_are_found_once_it_is_opened(place: SqliteP
     async with place.open() as store:
         default = await open_inbox(store.inbox)
         await take(store.inbox, *messages(30, first=1, lanes=3))
-    older = apsw.Connection(str(place.path))
-    older.execute("DROP INDEX arrivals_lane; CREATE INDEX arrivals_lane ON arrivals (bot_id, lane)")
-    older.execute("DROP INDEX letters_merged; PRAGMA user_version = 8")
-    older.close()
+    rewind(place.path, 8)
     async with place.open() as store:
         ((index,),) = store._reader.execute("SELECT sql FROM sqlite_schema WHERE name = 'arrivals_lane'")
         assert "number >> 12" in str(index)

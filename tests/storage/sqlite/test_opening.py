@@ -19,6 +19,7 @@ from tests.patience import PATIENCE_S
 from tests.storage.acts import SENT, accept, attempt, draft, edit, find, tally
 from tests.storage.places import SqlitePlace
 from tests.storage.sqlite import programs
+from tests.storage.sqlite.older import rewind
 
 
 async def test_commits_are_durable_by_wal_and_full_sync(place: SqlitePlace) -> None:
@@ -41,15 +42,12 @@ async def test_an_edit_that_completed_when_it_was_merged_stays_so(place: SqliteP
     async with place.open() as store:
         (old,), (newer,) = [await accept(store, edit()) for _ in range(2)]
         (dependent,) = await accept(store, draft(2, awaits=old))
-    with sqlite3.connect(place.path) as before:
+    rewind(place.path, 9)
+    with contextlib.closing(sqlite3.connect(place.path)) as before:
         before.executescript(
             f"""
-            DROP INDEX letters_merged;
-            DROP INDEX letters_expiry;
-            CREATE INDEX letters_expiry ON letters (expires_at) WHERE expires_at IS NOT NULL AND phase < 2;
             UPDATE letters SET phase = 2, settled_at = created_at WHERE id = {old};
             UPDATE tallies SET apart = 0, completed = 1 WHERE bot_id = 7;
-            PRAGMA user_version = 9;
             """
         )
     async with place.open() as store:
@@ -59,19 +57,10 @@ async def test_an_edit_that_completed_when_it_was_merged_stays_so(place: SqliteP
         assert await tally(store) == Tally(waiting=1, completed=2)
 
 
-# As the file was before the tenth step of the schema, which is undone in it.
-BEFORE_THE_TENTH = """
-    DROP INDEX letters_merged;
-    DROP INDEX letters_expiry;
-    CREATE INDEX letters_expiry ON letters (expires_at) WHERE expires_at IS NOT NULL AND phase < 2;
-    PRAGMA user_version = 9;
-"""
-
-
 async def test_before_its_schema_is_changed_the_file_is_copied_and_that_is_said(place: SqlitePlace) -> None:
     async with place.open() as store:
         await accept(store, draft(1))
-    undo_the_tenth(place.path)
+    rewind(place.path, 9)
     older = place.path.with_name(f"{place.path.name}.before-schema-9")
     older.touch()
     said: list[str] = []
@@ -98,7 +87,7 @@ async def test_without_room_for_the_copy_nothing_is_changed(
 ) -> None:
     async with place.open():
         pass
-    undo_the_tenth(place.path)
+    rewind(place.path, 9)
     with monkeypatch.context() as full:
         full.setattr("shutil.disk_usage", lambda _: SimpleNamespace(free=1_000_000))
         with pytest.raises(StartError, match=r"1 MB free\..*PEIK_BACKUP_BEFORE_UPGRADE=off\. Nothing was changed"):
@@ -119,11 +108,6 @@ async def test_a_step_that_the_process_beside_could_not_live_with_waits_for_its_
                 pass
     async with opened(place.path, SchemaUpgrade(steps=steps), is_owner=False) as store:
         assert next(store._reader.execute("PRAGMA user_version"))[0] == len(steps)
-
-
-def undo_the_tenth(path: Path) -> None:
-    with contextlib.closing(sqlite3.connect(path)) as file:
-        file.executescript(BEFORE_THE_TENTH)
 
 
 @contextlib.asynccontextmanager
