@@ -185,10 +185,15 @@ class StoreClient(InProcessClient):
     def _job_api(self) -> "JobApi":
         from peik.jobs.api import JobApi
         from peik.jobs.service import JobService
-        from peik.jobs.store import JobKinds
+        from peik.jobs.store import JobKinds, KindControls
 
         jobs = JobService(
-            store=self._store.jobs, kinds=JobKinds(), teller=_Nobody(), clock=SystemClock(), events=Events()
+            store=self._store.jobs,
+            controls=KindControls(self._store.documents),
+            kinds=JobKinds(),
+            teller=_Nobody(),
+            clock=SystemClock(),
+            events=Events(),
         )
         return JobApi(jobs, self._service, config=self._config)
 

@@ -11,7 +11,7 @@ from peik.client.calls import When, instant_ms
 from peik.core.letter import Backoff, Priority, State
 from peik.core.units import parse_duration_s, parse_size_bytes
 from peik.errors import BadInput
-from peik.jobs.api import HostApi, JobApi, JobsQuery, JobsUsedQuery
+from peik.jobs.api import HostApi, JobApi, JobKindChange, JobsQuery, JobsUsedQuery
 from peik.jobs.hosts import HostState
 from peik.jobs.job import BlockingJob, Job
 from peik.jobs.model import ATTEMPTS_MAX, BACKOFF_MS_MAX, TIMEOUT_S_MAX, JobEnd, JobRequest, OnDone, noted
@@ -110,6 +110,20 @@ class JobCounts(msgspec.Struct, frozen=True, kw_only=True):
     cancelled: int = 0
 
 
+class JobKindInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of jobs, and how it is to go: over all programs on the store, and through restarts."""
+
+    kind: str
+    is_paused: bool
+    why: str | None = None
+    by: str | None = None
+    since: datetime.datetime | None = None
+    rate: str | None = None  # how many may begin; None: no bound
+    concurrency: int | None = None  # None: the Peik that was asked does none of it
+    per_user: int | None = None
+    counts: JobCounts
+
+
 class JobsUsed(msgspec.Struct, frozen=True, kw_only=True):
     """What a user has had of a kind today (UTC), and what the day allows. None: no bound, or the Peik that was asked does not
     know the kind."""
@@ -139,6 +153,10 @@ class JobPage(msgspec.Struct, frozen=True, kw_only=True):
 
 class _Counted(msgspec.Struct):
     kinds: dict[str, JobCounts]
+
+
+class _Kinds(msgspec.Struct):
+    kinds: list[JobKindInfo]
 
 
 class _Hosts(msgspec.Struct):
@@ -431,6 +449,10 @@ class JobCalls:
         """How many jobs stand where, by kind."""
         return (await self._open_transport().ask(JobApi.get_stats, into=_Counted)).kinds
 
+    async def job_kinds(self) -> list[JobKindInfo]:
+        """All kinds: how many jobs stand where, which kinds rest, and how fast they may go."""
+        return (await self._open_transport().ask(JobApi.list_kinds, into=_Kinds)).kinds
+
     async def jobs_used(self, kind: str, user: str | int) -> JobsUsed:
         """What a user has had of a kind today (UTC), and what the day allows."""
         query = JobsUsedQuery(kind=kind, user=str(user))
@@ -450,6 +472,23 @@ class JobCalls:
     async def retry_job(self, job: JobId) -> JobInfo:
         """Run a failed or cancelled job again, with all of its attempts. Raises Conflict if it is neither."""
         return await self._open_transport().ask(JobApi.retry, into=JobInfo, job_id=job_id_of(job))
+
+    async def pause_jobs(self, kind: str, *, why: str | None = None) -> JobKindInfo:
+        """Let a kind rest: nothing of it begins in any program, within a second; what runs goes on to its end, and jobs are
+        queued as ever. It holds until `resume_jobs`. Raises NotFound."""
+        change = JobKindChange(paused=True, why=why)
+        return await self._open_transport().ask(JobApi.change_kind, into=JobKindInfo, kind=kind, body=change)
+
+    async def resume_jobs(self, kind: str) -> JobKindInfo:
+        """Go on with a kind that rests. Raises NotFound."""
+        change = JobKindChange(paused=False)
+        return await self._open_transport().ask(JobApi.change_kind, into=JobKindInfo, kind=kind, body=change)
+
+    async def set_job_rate(self, kind: str, rate: str | None) -> JobKindInfo:
+        """How many runs of a kind may begin, over all programs: "30/m", "2/s burst 10". None: as many as there is room for.
+        Raises NotFound, BadInput."""
+        change = JobKindChange(rate=rate)
+        return await self._open_transport().ask(JobApi.change_kind, into=JobKindInfo, kind=kind, body=change)
 
 
 def job_id_of(job: JobId) -> int:

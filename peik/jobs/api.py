@@ -20,6 +20,7 @@ from peik.jobs.model import (
     JobRequest,
     OnDone,
     check_user,
+    kind_rate,
     read_notice,
 )
 from peik.jobs.store import JobFilter, JobTally
@@ -41,7 +42,7 @@ from peik.web.parse import (
 
 if TYPE_CHECKING:
     from peik.clock import Clock
-    from peik.jobs.service import JobService, JobTurn, Used
+    from peik.jobs.service import JobService, JobTurn, KindStanding, Used
     from peik.outbox.service import OutboxService
     from peik.settings.config import Config
 
@@ -220,6 +221,41 @@ class JobStatsAnswer(msgspec.Struct, frozen=True, kw_only=True):
         return cls(kinds=counts)
 
 
+class JobKindAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of jobs, and how it is to go. What is said of it holds over all nodes and restarts."""
+
+    kind: KindName
+    is_paused: Annotated[bool, msgspec.Meta(description="Nothing of it begins; what runs goes on to its end.")]
+    why: str | None
+    by: Annotated[str | None, msgspec.Meta(description="Who paused it.")]
+    since: Moment | None
+    rate: Annotated[str | None, msgspec.Meta(description="How many may begin, as 30/m burst 1; null: no bound.")]
+    concurrency: Annotated[
+        int | None, msgspec.Meta(description="So many at once; null: the node that answers does none of it.")
+    ]
+    per_user: int | None
+    counts: JobCountsAnswer
+
+    @classmethod
+    def of(cls, standing: "KindStanding") -> "JobKindAnswer":
+        control, own = standing.control, standing.own
+        return cls(
+            kind=standing.kind,
+            is_paused=control.is_paused,
+            why=control.why,
+            by=control.by,
+            since=rfc3339(control.since_ms),
+            rate=None if control.rate is None else str(control.rate),
+            concurrency=None if own is None else own.terms.concurrency,
+            per_user=None if own is None else own.terms.per_user,
+            counts=JobCountsAnswer(**msgspec.structs.asdict(standing.tally)),
+        )
+
+
+class JobKindsAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    kinds: list[JobKindAnswer]
+
+
 class JobsUsedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     kind: KindName
     user: str
@@ -271,6 +307,7 @@ def _user(text: str, name: str) -> str:
 
 
 _KIND = Param(_kind, {"type": "string", "pattern": KIND_PATTERN}, "Of this kind.")
+KindInPath = Annotated[str, _KIND]
 _USER = Param(_user, {"type": "string", "maxLength": USER_CHARS_MAX})
 
 
@@ -332,6 +369,14 @@ class JobBody(msgspec.Struct, forbid_unknown_fields=True):
 
 class JobBatchBody(msgspec.Struct, forbid_unknown_fields=True):
     jobs: list[JobBody]
+
+
+class JobKindChange(msgspec.Struct, forbid_unknown_fields=True):
+    """`PATCH /v1/jobs/kinds/{kind}`. What is not given stays."""
+
+    paused: bool | msgspec.UnsetType = msgspec.UNSET
+    why: str | None = None
+    rate: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 _DOWNLOAD = {"kind": "download", "params": {"url": "https://example.com/film.mp4"}, "user": "42"}
@@ -432,6 +477,36 @@ class JobApi:
     async def get_stats(self, caller: Caller) -> JobStatsAnswer:
         """How many jobs of each kind stand where."""
         return JobStatsAnswer.of(await self._jobs.tallies())
+
+    @operation("GET", "/v1/jobs/kinds", name="listJobKinds", tag="jobs", scope="read", is_for_all=True, problems=(503,))
+    async def list_kinds(self, caller: Caller) -> JobKindsAnswer:
+        """The kinds of jobs: how many stand where, which of them rest, and how fast they may go."""
+        return JobKindsAnswer(kinds=[JobKindAnswer.of(one) for one in await self._jobs.kinds()])
+
+    @operation(
+        "PATCH",
+        "/v1/jobs/kinds/{kind}",
+        name="changeJobKind",
+        tag="jobs",
+        scope="send",
+        is_for_all=True,
+        problems=(404, 413, 422, 503),
+        example={"paused": True, "why": "The site asked us to wait.", "rate": "30/m"},
+    )
+    async def change_kind(self, caller: Caller, kind: KindInPath, body: JobKindChange) -> JobKindAnswer:
+        """Pause or resume a kind on all nodes, or bound how many of it begin; `rate` null or "off" takes the bound away."""
+        by, rate = caller.key.name, body.rate
+        paced = None if not isinstance(rate, str) else kind_rate(rate)  # refused before anything is done
+        standing: KindStanding | None = None
+        if rate is not msgspec.UNSET:
+            standing = await self._jobs.set_kind_rate(kind, paced, by=by)
+        if body.paused is True:
+            standing = await self._jobs.pause_kind(kind, by=by, why=body.why)
+        elif body.paused is False:
+            standing = await self._jobs.resume_kind(kind, by=by)
+        if standing is None:
+            raise BadInput(code="nothing_to_change", detail="Say paused (true or false), a rate such as 30/m, or both.")
+        return JobKindAnswer.of(standing)
 
     @operation(
         "GET", "/v1/jobs/used", name="getJobsUsed", tag="jobs", scope="read", is_for_all=True, problems=(422, 503)

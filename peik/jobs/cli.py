@@ -1,4 +1,4 @@
-"""`peik jobs list|show|queue|cancel|retry|stats|used|hosts`: long work, and how it goes."""
+"""`peik jobs list|show|queue|cancel|retry|kinds|pause|resume|rate|stats|used|hosts`: long work, and how it goes."""
 
 import contextlib
 import sys
@@ -278,6 +278,69 @@ def stats(context: CommandContext) -> None:
         return table(("kind", *_COUNTS), rows, right=_COUNTS, empty="There are no jobs, and nobody here does any.")
 
     context.show(counted, draw)
+
+
+@asks(app)
+def kinds(context: CommandContext) -> None:
+    """List the kinds of jobs: what waits and runs, which of them rest and since when, and how fast they may go."""
+    page = context.client.document(_api().list_kinds)
+    found = page["kinds"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.cli.output import age, plain, table
+
+        counts = [msgspec.convert(one["counts"], dict[str, int]) for one in found]
+        rows = [
+            (
+                one["kind"],
+                plain("rests", "yellow") if one["is_paused"] else plain("goes", "green"),
+                age(one["since"]),
+                one["rate"],
+                one["concurrency"],
+                stand["waiting"] + stand["delayed"],
+                stand["active"],
+                one["why"],
+            )
+            for one, stand in zip(found, counts, strict=True)
+        ]
+        columns = ("kind", "it", "since", "rate", "at once", "waits", "runs", "why")
+        empty = "There are no jobs, and nobody here does any."
+        return table(columns, rows, right=("at once", "waits", "runs"), empty=empty)
+
+    context.show(page, draw)
+
+
+@asks(app)
+def pause(
+    context: CommandContext,
+    kind: Kind,
+    why: Annotated[str | None, typer.Option(metavar="WORDS", help="Why, for whoever wonders.")] = None,
+) -> None:
+    """Let a kind of jobs rest on all nodes: nothing of it begins until it is resumed. What runs goes on to its end."""
+    body = {"paused": True} if why is None else {"paused": True, "why": why}
+    found = context.client.document(_api().change_kind, kind=kind, body=body)
+    context.say(found, f"Jobs of {kind} rest: what runs goes on to its end, and nothing begins.")
+
+
+@asks(app)
+def resume(context: CommandContext, kind: Kind) -> None:
+    """Go on with a kind of jobs that rests."""
+    found = context.client.document(_api().change_kind, kind=kind, body={"paused": False})
+    context.say(found, f"Jobs of {kind} go on.")
+
+
+@asks(app)
+def rate(
+    context: CommandContext,
+    kind: Kind,
+    given: Annotated[str, typer.Argument(metavar="RATE", help="30/m, 2/s burst 10, or off.")],
+) -> None:
+    """Bound how many jobs of a kind begin, over all nodes."""
+    found = context.client.document(_api().change_kind, kind=kind, body={"rate": given})
+    context.say(
+        found, f"Jobs of {kind} begin at {found['rate']}." if found["rate"] else f"Jobs of {kind} have no rate."
+    )
 
 
 @asks(app)

@@ -46,6 +46,15 @@ class JobCancelled(Event, frozen=True, kw_only=True):
     user: str
 
 
+class JobKindChanged(Event, frozen=True, kw_only=True):
+    """Somebody let a kind of jobs rest or go on, or said how fast it may go."""
+
+    kind: str
+    is_paused: bool
+    rate: str | None
+    by: str
+
+
 class FolderLeft(Event, frozen=True, kw_only=True):
     """A work folder could not be removed; it is tried again."""
 

@@ -1,6 +1,7 @@
 """A job: long work that Peik promised to have done. Values, and what may happen to one. Pure."""
 
 import enum
+import math
 import re
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
@@ -13,6 +14,7 @@ from peik.core.letter import Backoff, Priority, State
 from peik.core.lifecycle import backoff_ms
 from peik.core.notice import FSI, PDI, NoticeWords, away_words, beginning, counted, directed, one_line, put_in
 from peik.core.trace import read_trace, under
+from peik.core.units import Rate, parse_rate
 from peik.errors import BadInput
 
 REASON_CHARS_MAX = 500
@@ -75,6 +77,23 @@ def check_user(user: str) -> None:
         raise BadInput(
             code="bad_user", detail=f"user has at most {USER_CHARS_MAX} characters, and none that is unseen."
         )
+
+
+RATE_PER_S_MAX = 1000.0
+
+
+def kind_rate(text: str) -> Rate | None:
+    """The rate of "30/m", "2/s burst 10"; None of "off". Without a burst they begin evenly, one after the other, or as many
+    at once as a second allows. Raises BadInput."""
+    try:
+        rate = parse_rate(text)
+    except ValueError as error:
+        raise BadInput(code="bad_rate", detail=f"rate: {error}.", field="rate") from None
+    if rate is not None and rate.per_s > RATE_PER_S_MAX:
+        raise BadInput(code="bad_rate", detail=f"rate: at most {RATE_PER_S_MAX:g}/s; off is no limit.", field="rate")
+    if rate is None or "burst" in text.lower():
+        return rate
+    return Rate(per_s=rate.per_s, burst=max(1, math.ceil(rate.per_s)))
 
 
 # ---- what is kept of it ----

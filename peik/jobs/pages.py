@@ -1,13 +1,16 @@
 """Pages: long jobs. What runs, what waits and when, what failed and why; the hosts they talk to, and the disk they need."""
 
+from typing import Any
+
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from peik.admin.model import Role
 from peik.core.letter import State
+from peik.errors import NotFound
 from peik.jobs.api import JobAnswer, JobsQuery
-from peik.jobs.model import JobRecord
+from peik.jobs.model import JobRecord, kind_rate
 from peik.jobs.service import JobTurn
 from peik.jobs.store import JobFilter
 from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
@@ -34,10 +37,14 @@ class JobPages:
         self._hands = board.peik.jobs.workers
 
     def table(self) -> tuple[Page, ...]:
-        one = "/admin/jobs/{job_id}"
+        one, kind = "/admin/jobs/{job_id}", "/admin/jobs/kinds/{kind}"
         return (
             ("GET", "/admin/jobs", self.show_all, Role.VIEWER, ""),
             ("GET", "/admin/jobs/hosts", self.show_hosts, Role.VIEWER, ""),
+            ("GET", kind, self.show_kind, Role.VIEWER, ""),
+            ("POST", f"{kind}/pause", self.pause_kind, Role.OPERATOR, "jobs.kinds.pause"),
+            ("POST", f"{kind}/resume", self.resume_kind, Role.OPERATOR, "jobs.kinds.resume"),
+            ("POST", f"{kind}/rate", self.set_kind_rate, Role.OPERATOR, "jobs.kinds.rate"),
             ("GET", one, self.show, Role.VIEWER, ""),
             ("POST", f"{one}/cancel", self.cancel, Role.OPERATOR, "jobs.cancel"),
             ("POST", f"{one}/retry", self.retry, Role.OPERATOR, "jobs.retry"),
@@ -61,7 +68,7 @@ class JobPages:
             "jobs.html",
             rows=await self._rows(found),
             running=running,
-            tallies=sorted((await self._jobs.tallies()).items()),
+            kinds=await self._jobs.kinds(),
             asked=given,
             states=tuple(State),
             url=fields.address("/admin/jobs", *_FILTERS),
@@ -88,6 +95,14 @@ class JobPages:
             node=self._board.peik.store.nodes.node,
         )
 
+    async def show_kind(self, request: Request, visitor: Visitor) -> Response:
+        must_see_all(visitor)
+        kind = request.path_params["kind"]
+        for one in await self._jobs.kinds():
+            if one.kind == kind:
+                return self._board.page(request, visitor, "job_kind.html", one=one)
+        raise NotFound(code="unknown_kind", detail="No job of this kind is here, and nobody here does any.")
+
     async def _rows(self, jobs: list[JobRecord]) -> list[JobRow]:
         waiting = [job.id for job in jobs if job.state is State.WAITING]
         asked = frozenset(waiting[-PLACES_MAX:])  # the oldest: those that go next
@@ -108,6 +123,31 @@ class JobPages:
         must_see_all(visitor)
         job = await self._jobs.retry(_id(request))
         return self._board.back(request, visitor, f"/admin/jobs/{job.id}", said="jobs_retried", id=job.id)
+
+    async def pause_kind(self, request: Request, visitor: Visitor) -> Response:
+        must_see_all(visitor)
+        why = (await Fields.sent(request)).text("why")
+        await self._jobs.pause_kind(request.path_params["kind"], by=visitor.name, why=why)
+        return self._back(request, visitor, "jobs_kind_paused")
+
+    async def resume_kind(self, request: Request, visitor: Visitor) -> Response:
+        must_see_all(visitor)
+        await self._jobs.resume_kind(request.path_params["kind"], by=visitor.name)
+        return self._back(request, visitor, "jobs_kind_resumed")
+
+    async def set_kind_rate(self, request: Request, visitor: Visitor) -> Response:
+        """Nothing given: no bound."""
+        must_see_all(visitor)
+        rate = kind_rate((await Fields.sent(request)).figures("rate") or "off")
+        await self._jobs.set_kind_rate(request.path_params["kind"], rate, by=visitor.name)
+        self._board.note(request, target=request.path_params["kind"], detail=str(rate or "off"))
+        if rate is None:
+            return self._back(request, visitor, "jobs_kind_unrated")
+        return self._back(request, visitor, "jobs_kind_rated", rate=rate)
+
+    def _back(self, request: Request, visitor: Visitor, said: str, **words: Any) -> Response:
+        kind = request.path_params["kind"]
+        return self._board.back(request, visitor, f"/admin/jobs/kinds/{kind}", said=said, kind=kind, **words)
 
 
 def _id(request: Request) -> int:

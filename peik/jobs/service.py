@@ -12,8 +12,9 @@ from peik.clock import Clock
 from peik.core.events import Event, Events, StoreFailed
 from peik.core.letter import Priority, State
 from peik.core.trace import current_trace
+from peik.core.units import Rate
 from peik.errors import BadInput, NotFound, StoreUnavailable
-from peik.jobs.events import JobCancelled, JobRan, JobsQueued
+from peik.jobs.events import JobCancelled, JobKindChanged, JobRan, JobsQueued
 from peik.jobs.model import (
     AHEAD_MS_MAX,
     ATTEMPTS_MAX,
@@ -32,7 +33,19 @@ from peik.jobs.model import (
     traced,
 )
 from peik.jobs.outcome import Teller
-from peik.jobs.store import JobFilter, JobKind, JobKinds, JobRetention, JobStore, JobTally, Queued, Quota
+from peik.jobs.store import (
+    FREE,
+    JobFilter,
+    JobKind,
+    JobKinds,
+    JobRetention,
+    JobStore,
+    JobTally,
+    KindControl,
+    KindControls,
+    Queued,
+    Quota,
+)
 from peik.jobs.workers import bot_of
 
 REASON_CHARS_MAX = 200
@@ -59,26 +72,40 @@ class Used(msgspec.Struct, frozen=True, kw_only=True):
     bytes_max: int | None = None
 
 
+class KindStanding(msgspec.Struct, frozen=True, kw_only=True):
+    """A kind of jobs: how many stand where, and what was said of it. `own` None: this process does none of it."""
+
+    kind: str
+    tally: JobTally
+    control: KindControl
+    own: JobKind | None
+
+
 class JobService:
     def __init__(
         self,
         *,
         store: JobStore,
+        controls: KindControls,
         kinds: JobKinds,
         teller: Teller,
         clock: Clock,
         events: Events,
         on_queued: Callable[[str], None] = lambda kind: None,
         on_cancel: Callable[[int], None] = lambda job_id: None,
+        on_control: Callable[[str, KindControl], None] = lambda kind, control: None,
     ) -> None:
-        """`on_queued` hears of kinds of which jobs came to wait, `on_cancel` of jobs that are wanted to end."""
+        """`on_queued` hears of kinds of which jobs came to wait, `on_cancel` of jobs that are wanted to end, `on_control` of
+        kinds that are to rest or to go."""
         self._store = store
+        self._controls = controls
         self._kinds = kinds
         self._teller = teller
         self._clock = clock
         self._events = events
         self._on_queued = on_queued
         self._on_cancel = on_cancel
+        self._on_control = on_control
         self._waiters: defaultdict[int, list[asyncio.Future[None]]] = defaultdict(list)
         self._is_hurried = False
         events.listen(self._listen, JobRan)
@@ -150,16 +177,30 @@ class JobService:
         if standing is None or job is None:  # or it ended and left just now
             return None
         kind = self._kinds.by_name.get(job.kind)
-        if kind is None or standing.mean_run_ms is None:
+        control = await self._controls.of(job.kind)
+        if kind is None or standing.mean_run_ms is None or control.is_paused:
             return JobTurn(position=standing.ahead + 1, eta_s=None)
-        return JobTurn(
-            position=standing.ahead + 1,
-            eta_s=_eta_s(standing.ahead, standing.running, standing.mean_run_ms, kind.terms.concurrency),
-        )
+        eta_s = _eta_s(standing.ahead, standing.running, standing.mean_run_ms, kind.terms.concurrency)
+        if control.rate is not None:
+            eta_s = max(eta_s, (standing.ahead + 1 - control.rate.burst) / control.rate.per_s)
+        return JobTurn(position=standing.ahead + 1, eta_s=eta_s)
 
     async def tallies(self) -> dict[str, JobTally]:
         """By kind; those that this process knows are all there."""
         return {kind: JobTally() for kind in self._kinds.by_name} | await self._store.tallies()
+
+    async def kinds(self) -> list[KindStanding]:
+        """All that are known here, have jobs, or were said something of."""
+        tallies, controls = await self.tallies(), await self._controls.all()
+        return [
+            KindStanding(
+                kind=name,
+                tally=tallies.get(name, JobTally()),
+                control=controls.get(name, FREE),
+                own=self._kinds.by_name.get(name),
+            )
+            for name in sorted(tallies.keys() | controls.keys())
+        ]
 
     async def used_today(self, kind: str, user: str) -> Used:
         jobs, size_bytes = await self._store.used_today(kind, user, at_ms=self._clock.wall_ms())
@@ -227,6 +268,54 @@ class JobService:
         self._on_queued(job.kind)
         self._teller.changed(job)
         return job
+
+    # ---- kinds ----
+
+    async def pause_kind(self, kind: str, *, by: str, why: str | None = None) -> KindStanding:
+        """Nothing of the kind begins on any node, from a second after this returns at the latest; what runs goes on to its end,
+        and jobs are queued as ever. Raises NotFound for a kind that nobody has heard of."""
+        reason = None if why is None else why.strip()[:REASON_CHARS_MAX] or None
+
+        def paused(old: KindControl) -> KindControl:
+            since_ms = old.since_ms if old.is_paused else self._clock.wall_ms()
+            return msgspec.structs.replace(old, is_paused=True, why=reason, by=by, since_ms=since_ms)
+
+        return await self._change_kind(kind, paused, by=by)
+
+    async def resume_kind(self, kind: str, *, by: str) -> KindStanding:
+        """It goes on. Raises NotFound."""
+
+        def resumed(old: KindControl) -> KindControl:
+            return KindControl(rate=old.rate)
+
+        return await self._change_kind(kind, resumed, by=by)
+
+    async def set_kind_rate(self, kind: str, rate: Rate | None, *, by: str) -> KindStanding:
+        """How many of its runs may begin, over all nodes; None: as many as there is room for. Raises NotFound."""
+
+        def paced(old: KindControl) -> KindControl:
+            return msgspec.structs.replace(old, rate=rate)
+
+        return await self._change_kind(kind, paced, by=by)
+
+    async def _change_kind(self, kind: str, change: Callable[[KindControl], KindControl], *, by: str) -> KindStanding:
+        check_kind(kind)
+        if kind not in {one.kind for one in await self.kinds()}:
+            raise NotFound(
+                code="unknown_kind",
+                detail=f"There is no kind {kind}: no program here does it, and no job of it is kept.",
+            )
+        control = await self._controls.change(kind, change)
+        told = JobKindChanged(
+            kind=kind,
+            is_paused=control.is_paused,
+            rate=None if control.rate is None else str(control.rate),
+            by=by,
+        )
+        self._events.tell(told)
+        self._on_control(kind, control)
+        (standing,) = [one for one in await self.kinds() if one.kind == kind]
+        return standing
 
 
 def _eta_s(ahead: int, running: int, mean_run_ms: int, concurrency: int) -> float:

@@ -12,7 +12,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.core.letter import Backoff, State
+from peik.core.units import Rate
 from peik.errors import BadInput, Conflict, NotFound
 from peik.jobs.model import JobDraft, JobEnd, JobRecord, Ran, RunVerdict, check_kind, cut, judged, with_line
 
@@ -343,3 +345,102 @@ class JobKinds:
         if kind.name in self.by_name:
             raise BadInput(code="known_kind", detail=f"There is a kind {kind.name} already.")
         self.by_name[kind.name] = kind
+
+
+# What people say of a kind while its programs run: that it rests, and how fast it may go. It stands over all nodes, restarts and
+# versions of the program, until somebody says otherwise.
+
+
+CONTROLS = "job_controls"
+STARTS = "job_starts"
+CONTROLS_PAGE = 1000
+
+
+class KindControl(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    is_paused: bool = False  # nothing of it begins; what runs goes on
+    why: str | None = None
+    by: str | None = None
+    since_ms: int | None = None
+    rate: Rate | None = None  # how many runs may begin, over all nodes; None: as many as there is room for
+
+
+FREE = KindControl()
+
+
+class KindControls:
+    """As documents. How many runs began lately is one number per kind: when its bucket would be full again."""
+
+    def __init__(self, documents: DocumentStore) -> None:
+        self._documents = documents
+
+    async def all(self) -> dict[str, KindControl]:
+        """Those that somebody has said something of."""
+        found = await self._documents.documents(CONTROLS, limit=CONTROLS_PAGE)
+        return {one.key: _control(one) for one in found}
+
+    async def of(self, kind: str) -> KindControl:
+        return _control(await self._documents.document(CONTROLS, kind))
+
+    async def change(self, kind: str, change: Callable[[KindControl], KindControl]) -> KindControl:
+        """What `change` makes of it, which is asked again if somebody else was faster."""
+        while True:
+            document = await self._documents.document(CONTROLS, kind)
+            old = _control(document)
+            new = change(old)
+            if new == old:
+                return old
+            body = None if new == FREE else msgspec.json.encode(new).decode()
+            filings = [Filing(collection=CONTROLS, key=kind, body=body, version=_version(document))]
+            if old.rate != new.rate:  # what was saved up under another rate counts no more
+                filings.append(Filing(collection=STARTS, key=kind, body=None))
+            try:
+                await self._documents.file(filings)
+            except Conflict:
+                continue
+            return new
+
+    async def begin(self, kind: str, rate: Rate, *, most: int, at_ms: int) -> tuple[int, float]:
+        """Set aside up to `most` runs that may begin now: how many, and if none, how long until the next (s)."""
+        while True:
+            document = await self._documents.document(STARTS, kind)
+            full_at_ms = _full_at_ms(document, rate, at_ms=at_ms)
+            room = rate.burst - (full_at_ms - at_ms) / 1000 * rate.per_s
+            count = min(most, int(room + _ROUNDING))
+            if count <= 0:
+                return 0, (1 - room) / rate.per_s
+            if await self._filed(kind, document, full_at_ms + count / rate.per_s * 1000):
+                return count, 0.0
+
+    async def give_back(self, kind: str, rate: Rate, *, count: int, at_ms: int) -> None:
+        """Runs that were set aside and did not begin."""
+        while True:
+            document = await self._documents.document(STARTS, kind)
+            full_at_ms = _full_at_ms(document, rate, at_ms=at_ms)
+            if document is None or await self._filed(kind, document, full_at_ms - count / rate.per_s * 1000):
+                return
+
+    async def _filed(self, kind: str, old: StoredDocument | None, full_at_ms: float) -> bool:
+        """Whether nobody else was faster."""
+        body = msgspec.json.encode(full_at_ms).decode()
+        try:
+            await self._documents.file([Filing(collection=STARTS, key=kind, body=body, version=_version(old))])
+        except Conflict:
+            return False
+        return True
+
+
+_ROUNDING = 1e-6  # of a run: instants are fractions
+
+
+def _control(document: StoredDocument | None) -> KindControl:
+    return FREE if document is None else msgspec.json.decode(document.body, type=KindControl)
+
+
+def _version(document: StoredDocument | None) -> int:
+    return 0 if document is None else document.version
+
+
+def _full_at_ms(document: StoredDocument | None, rate: Rate, *, at_ms: int) -> float:
+    """Never more than empty: a clock that was ahead for a while stops nothing for long."""
+    kept = at_ms if document is None else msgspec.json.decode(document.body, type=float)
+    return min(max(kept, at_ms), at_ms + rate.burst / rate.per_s * 1000)

@@ -21,7 +21,7 @@ from peik.jobs.processes import run_in_process
 from peik.jobs.run import RunTools
 from peik.jobs.service import JobService, JobsUpkeep
 from peik.jobs.status_message import StatusMessages
-from peik.jobs.store import JobKinds, JobRetention
+from peik.jobs.store import JobKinds, JobRetention, KindControls
 from peik.jobs.workers import Workers
 from peik.outbox.service import OutboxService, keep_files
 from peik.outbox.wiring import Outbox
@@ -90,15 +90,18 @@ def jobs_of(context: Context, outbox: Outbox, kinds: JobKinds) -> Jobs:
         events=events,
         folder_bytes=config.work_max,
     )
-    workers = Workers(store=store.jobs, node=store.nodes.node, kinds=kinds, tools=tools)
+    controls = KindControls(store.documents)
+    workers = Workers(store=store.jobs, node=store.nodes.node, kinds=kinds, tools=tools, controls=controls)
     service = JobService(
         store=store.jobs,
+        controls=controls,
         kinds=kinds,
         teller=telling,
         clock=clock,
         events=events,
         on_queued=workers.ring,
         on_cancel=workers.cancel,
+        on_control=workers.control,
     )
     retention = JobRetention(completed_ms=int(config.keep_jobs * 1000), failed_ms=int(config.keep_failed_jobs * 1000))
     upkeep = JobsUpkeep(

@@ -10,13 +10,14 @@ import msgspec
 
 from peik.core.events import StoreFailed, Surprise
 from peik.core.letter import State
+from peik.core.units import Rate
 from peik.errors import InDoubt, StoreUnavailable, described
 from peik.jobs.events import JobBegan, JobRan
 from peik.jobs.model import JobEnd, JobRecord, Ran
 from peik.jobs.model import JobRecord as Record
 from peik.jobs.outcome import Stop, raised
 from peik.jobs.run import Run, RunTools
-from peik.jobs.store import JobKind, JobKinds, JobStore, SettledRun
+from peik.jobs.store import FREE, JobKind, JobKinds, JobStore, KindControl, KindControls, SettledRun
 from peik.wakeup import Wakeup
 
 # Puts into the store how runs ended, however long the store is away, and tells of it only after the commit.
@@ -132,6 +133,7 @@ ANSWERS = 6  # so often could the store answer in that time: what takes longer i
 LOOK_S = 5.0  # between two looks for work, if no bell rings
 HEAR_S = 0.2  # between two looks because of news of others
 LOOK_S_MIN = 1.0  # for what is overdue, and for those that somebody wants to end
+CONTROLS_S = 1.0  # so old may be what is known of kinds that rest
 SETTLE_S = 5.0  # at our own end, for the last words to the store
 IN_DOUBT = "It was taken by a node that did not hear of it."
 
@@ -155,9 +157,11 @@ class Workers:
         node: str,
         kinds: JobKinds,
         tools: RunTools,
+        controls: KindControls | None = None,
         lease_s: float = LEASE_S,
         look_s: float = LOOK_S,
     ) -> None:
+        """`controls`: which kinds rest, and how fast they may go. None: all go, as fast as there is room."""
         self._store = store
         self._node = node
         self._kinds = kinds
@@ -170,6 +174,10 @@ class Workers:
         self._bell = Wakeup()
         self._runs: dict[tuple[int, int], Run] = {}
         self._lingering: Counter[str] = Counter()  # by kind: what was given up and did not end yet
+        self._kept_controls = controls
+        self._controls: dict[str, KindControl] = {}
+        self._controls_at: float | None = None  # when they were read
+        self._rests_until: dict[str, float] = {}  # kinds that have begun as many as they may
         self._stale: set[str] = set()  # kinds of which something may wait that could run
         self._look_at = 0.0  # at all kinds
         self._wait_s = 0.0  # until the next look, if no bell rings
@@ -204,6 +212,12 @@ class Workers:
         else:
             self._is_heard = True
             self._bell.ring()
+
+    def control(self, kind: str, control: KindControl) -> None:
+        """Somebody has said here how a kind is to go, and the store knows."""
+        self._controls[kind] = control
+        self._rests_until.pop(kind, None)
+        self.ring(kind)
 
     def cancel(self, job_id: int) -> None:
         """Somebody wants it to end, and the store knows. If it runs here it hears now; elsewhere with the next beat."""
@@ -293,6 +307,7 @@ class Workers:
             self._stale.update(self._kinds.by_name)
         if self._is_in_doubt:
             await self._give_back()
+        await self._read_controls()
         if self._may_be_cancelled and self._runs and now >= self._cancels_at:
             await self._hear_cancels()
         for kind in list(self._kinds.by_name.values()):
@@ -307,10 +322,47 @@ class Workers:
             self._look_at = now + self._look_s
         self._wait_s = await self._next_look_s()
 
+    async def _read_controls(self) -> None:
+        """Once a second at most: others may have said something."""
+        now = self._clock.mono()
+        if self._kept_controls is None or (self._controls_at is not None and now - self._controls_at < CONTROLS_S):
+            return
+        found = await self._settling.asked(self._kept_controls.all())
+        for name in self._kinds.by_name:
+            if found.get(name, FREE) != self._controls.get(name, FREE):
+                self._rests_until.pop(name, None)
+                self._stale.add(name)
+        self._controls, self._controls_at = found, now
+
     async def _take(self, kind: JobKind) -> None:
         places = self._free(kind)
         if places <= 0:
             return  # whatever ends rings
+        control = self._controls.get(kind.name, FREE)
+        if control.rate is None:
+            await self._take_up_to(kind, places)
+        else:
+            await self._take_at_rate(kind, control.rate, places)
+
+    async def _take_at_rate(self, kind: JobKind, rate: Rate, places: int) -> None:
+        """As many as may begin now. They are set aside first, so that several nodes begin no more together; what a crash
+        leaves set aside is a pause, and never one too many."""
+        assert self._kept_controls is not None
+        standing = (await self._settling.asked(self._store.tallies())).get(kind.name)
+        if standing is None or not standing.waiting + standing.delayed:
+            return  # whatever comes rings
+        at_ms = self._clock.wall_ms()
+        count, wait_s = await self._settling.asked(self._kept_controls.begin(kind.name, rate, most=places, at_ms=at_ms))
+        if not count:
+            self._rests_until[kind.name] = self._clock.mono() + wait_s
+            return
+        taken = await self._take_up_to(kind, count)
+        if taken < count:
+            giving = self._kept_controls.give_back(kind.name, rate, count=count - taken, at_ms=self._clock.wall_ms())
+            await self._settling.asked(giving)
+
+    async def _take_up_to(self, kind: JobKind, places: int) -> int:
+        """How many were taken."""
         asked_at = self._clock.mono()
         lease_ms = int(self._lease_s * 1000)
         try:
@@ -323,14 +375,22 @@ class Workers:
             raise
         for record in taken:
             self._begin(Run(record, kind, self._tools, ends_at=asked_at + self._lease_s * SAFE))
+        return len(taken)
 
     def _free(self, kind: JobKind) -> int:
+        """How many of it could begin here now."""
+        if self._controls.get(kind.name, FREE).is_paused or self._rests_until.get(kind.name, 0.0) > self._clock.mono():
+            return 0
         busy = sum(run.kind.name == kind.name for run in self._runs.values()) + self._lingering[kind.name]
         return kind.terms.concurrency - busy
 
     async def _next_look_s(self) -> float:
         now = self._clock.mono()
         wait_s = max(self._look_at - now, 0.0)
+        rests = [until for name, until in self._rests_until.items() if name in self._kinds.by_name and until > now]
+        if rests:
+            wait_s = min(wait_s, min(rests) + SLACK_S - now)
+            self._look_at = min(self._look_at, now + wait_s)
         names = [kind.name for kind in self._kinds.by_name.values() if self._free(kind) > 0]
         due_at_ms: int | None = None
         if names:

@@ -44,7 +44,7 @@ from peik.jobs.model import JobRequest
 from peik.jobs.processes import run_in_process
 from peik.jobs.run import RunTools
 from peik.jobs.service import JobService
-from peik.jobs.store import JobKind, JobKinds, KindTerms
+from peik.jobs.store import JobKind, JobKinds, KindControls, KindTerms
 from peik.jobs.workers import Workers
 from peik.monitoring import doctor
 from peik.monitoring.checks_scene import STORE_S, DoctorScene, DoctorWanted, scene_of, standing
@@ -104,7 +104,13 @@ async def run_test_job(config: Config, store: AnyStore) -> tuple[float | None, s
     )
     workers = Workers(store=store.jobs, node=store.nodes.node, kinds=kinds, tools=tools)
     service = JobService(
-        store=store.jobs, kinds=kinds, teller=nobody, clock=clock, events=events, on_queued=workers.ring
+        store=store.jobs,
+        controls=KindControls(store.documents),
+        kinds=kinds,
+        teller=nobody,
+        clock=clock,
+        events=events,
+        on_queued=workers.ring,
     )
     try:
         await folders.open()

@@ -295,6 +295,9 @@ def write_job(pen: LogWriter, event: events.Event) -> None:
         case job_events.JobCancelled(job_id=job_id, kind=kind):
             if pen.shows_all:
                 pen.book.debug("x job cancelled", job=job_id, kind=kind)
+        case job_events.JobKindChanged(kind=kind, is_paused=is_paused, rate=rate, by=by):
+            words = "# a kind of jobs rests" if is_paused else "-> a kind of jobs goes"
+            pen.book.info(words, kind=kind, rate=rate or "off", by=by)
         case job_events.FolderLeft(job_id=job_id, why=why, tries=tries):
             if pen.is_news(job_events.FolderLeft, job_id):
                 pen.book.warning("! a work folder cannot be removed yet", job=job_id, tries=tries, why=why)

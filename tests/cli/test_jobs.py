@@ -164,6 +164,20 @@ def test_lists_counts_and_what_was_used(tmp_path: Path) -> None:
     play(tmp_path, story)
 
 
+def test_kinds_are_paused_resumed_and_bound_to_a_rate(tmp_path: Path) -> None:
+    async def story(place: Place) -> None:
+        assert (await place.peik("pause", "download", "--why", "Their wish.")).out.startswith("Jobs of download rest:")
+        table = (await place.peik("kinds")).out
+        assert all(words in table for words in ("download", "rests", "Their wish.", "goes"))
+        assert (await place.peik("resume", "download")).out == "Jobs of download go on.\n"
+        assert (await place.peik("rate", "download", "30/m")).out == "Jobs of download begin at 30/m burst 1.\n"
+        assert (await place.peik("rate", "download", "off")).out == "Jobs of download have no rate.\n"
+        assert (await place.peik("rate", "download", "fast")).code == 2
+        assert (await place.peik("pause", "nothing", "--json")).problem["code"] == "unknown_kind"
+
+    play(tmp_path, story)
+
+
 def test_cancel_and_retry_are_told_in_a_sentence(tmp_path: Path) -> None:
     async def story(place: Place) -> None:
         runs = await place.works.download("a")

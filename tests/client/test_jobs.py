@@ -39,6 +39,23 @@ def test_a_job_is_done_and_all_of_it_can_be_seen(way: str, tmp_path: Path) -> No
 
 
 @both
+def test_a_kind_is_paused_resumed_and_bound_to_a_rate(way: str, tmp_path: Path) -> None:
+    async def story(peik: Peik, doer: Doer, sim: SimServer) -> None:
+        await peik.queue_job("add", numbers=[1])
+        assert (await peik.pause_jobs("add", why="for now")).is_paused
+        assert (await peik.set_job_rate("add", "2/s")).rate == "2/s burst 2"
+        (kind,) = [one for one in await peik.job_kinds() if one.kind == "add"]
+        assert (kind.is_paused, kind.why, kind.rate) == (True, "for now", "2/s burst 2")
+        await peik.resume_jobs("add")
+        assert (await peik.set_job_rate("add", None)).rate is None
+        assert (await peik.wait_job(await peik.queue_job("add", numbers=[2]))).result["sum"] == 2
+        with pytest.raises(NotFound):
+            await peik.pause_jobs("nothing")
+
+    play(way, tmp_path, story)
+
+
+@both
 def test_one_that_runs_is_watched_and_cancelled_and_one_that_waits_has_a_place(way: str, tmp_path: Path) -> None:
     async def story(peik: Peik, doer: Doer, sim: SimServer) -> None:
         first, second, third = [await peik.queue_job("hold", user="sara") for _ in range(3)]

@@ -37,6 +37,32 @@ def test_what_runs_what_waits_and_cancelling(tmp_path: Path) -> None:
     asyncio.run(visit_works(tmp_path, story))
 
 
+def test_a_kind_is_paused_and_resumed_and_its_rate_is_set(tmp_path: Path) -> None:
+    async def story(works: Works, browser: Visit) -> None:
+        here = "/admin/jobs/kinds/download"
+        page = await browser.submit(await browser.get(here), f"{here}/pause", why="Their wish.")
+        assert "Jobs of download are paused." in page.text
+        assert "Their wish." in page.text
+        works.let_go("a")
+        job_id = await works.download("a")
+        assert (await works.job(job_id, "?wait=300ms"))["state"] == "waiting"
+        assert "paused" in (await browser.get("/admin/jobs")).text
+        page = await browser.submit(page, f"{here}/rate", rate="quickly")
+        assert "a rate looks like" in page.text
+        assert page.form(f"{here}/rate").fields["rate"] == "quickly"
+        page = await browser.submit(page, f"{here}/rate", rate="۳۰/m")
+        assert "Jobs of download begin at 30/m burst 1." in page.text
+        page = await browser.submit(page, f"{here}/resume")
+        assert "Jobs of download go on." in page.text
+        await works.once(job_id, state="completed")
+        page = await browser.submit(page, f"{here}/rate", rate="")
+        assert "Jobs of download have no rate." in page.text
+        assert (await browser.get("/admin/jobs/kinds/nothing")).status == 404
+        assert "jobs.kinds.pause" in (await browser.get("/admin/audit")).text
+
+    asyncio.run(visit_works(tmp_path, story))
+
+
 def test_what_failed_says_why_and_the_hosts_say_how_they_are(tmp_path: Path) -> None:
     async def story(works: Works, browser: Visit) -> None:
         job_id = await works.queued("refuse", params={"text": "<b>چای</b>"}, metadata={"k": 1})

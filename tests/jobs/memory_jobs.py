@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from peik.clock import Clock
+from peik.core.documents import Filing, StoredDocument, changes_of, check_expected
 from peik.core.letter import State
 from peik.errors import InDoubt, StoreUnavailable
 from peik.jobs import store as rules
@@ -43,6 +44,7 @@ class Place:
         self.means: dict[str, int] = {}
         self.drawn = 0
         self.last_id = 0
+        self.documents = MemoryDocuments(self)
         self.is_away = False  # nothing can be asked
         self.loses_answers = False  # what is asked is done, and nobody hears of it
 
@@ -64,6 +66,39 @@ class Place:
         old = self.jobs.pop(job_id, None)
         if old is not None:
             del self.ids[old.state][job_id]
+
+
+class MemoryDocuments:
+    """As many of a DocumentStore's ways as kinds of jobs need."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._kept: dict[tuple[str, str], StoredDocument] = {}
+
+    def _reach(self) -> None:
+        if self._place.is_away:
+            raise StoreUnavailable(code="store_gone", detail="The store cannot be reached.")
+
+    async def file(self, filings: Sequence[Filing]) -> None:
+        self._reach()
+        changes = changes_of(filings)
+        check_expected(changes, {name: one.version for name, one in self._kept.items()})
+        for change in changes:
+            old = self._kept.pop(change.name, None)
+            if change.body is not None:
+                collection, key = change.name
+                version = 1 if old is None else old.version + 1
+                self._kept[change.name] = StoredDocument(
+                    collection=collection, key=key, body=change.body, version=version
+                )
+
+    async def document(self, collection: str, key: str) -> StoredDocument | None:
+        self._reach()
+        return self._kept.get((collection, key))
+
+    async def documents(self, collection: str, *, limit: int) -> list[StoredDocument]:
+        self._reach()
+        return [one for name, one in sorted(self._kept.items()) if name[0] == collection][:limit]
 
 
 class MemoryJobs:

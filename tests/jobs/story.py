@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from peik.core.documents import DocumentStore
 from peik.core.events import Event, Events, Surprise
 from peik.core.letter import State
 from peik.errors import Conflict
@@ -22,7 +23,7 @@ from peik.jobs.outcome import NoRoom
 from peik.jobs.processes import run_in_process
 from peik.jobs.run import RunTools
 from peik.jobs.service import JobService
-from peik.jobs.store import JobKind, JobKinds, JobStore, KindTerms
+from peik.jobs.store import JobKind, JobKinds, JobStore, KindControls, KindTerms
 from peik.jobs.workers import Workers
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
@@ -118,15 +119,18 @@ class Node:
             events=self.events,
             folder_bytes=10 * MB,
         )
-        self.workers = Workers(store=self.jobs, node=name, kinds=stage.kinds, tools=self.tools)
+        controls = KindControls(stage.documents_of(name))
+        self.workers = Workers(store=self.jobs, node=name, kinds=stage.kinds, tools=self.tools, controls=controls)
         self.service = JobService(
             store=self.jobs,
+            controls=controls,
             kinds=stage.kinds,
             teller=stage.heard,
             clock=stage.clock,
             events=self.events,
             on_queued=self.workers.ring,
             on_cancel=self.workers.cancel,
+            on_control=self.workers.control,
         )
         self.task = asyncio.create_task(self._run())
 
@@ -157,6 +161,8 @@ class Stage:
         self.nodes: dict[str, Node] = {}
         self.told: list[Event] = []
         self.store_of: Callable[[str], JobStore] = self.place.node
+        documents: Any = self.place.documents  # as much of them as is asked for
+        self.documents_of: Callable[[str], DocumentStore] = lambda name: documents
 
     def kind(
         self, name: str, work: Callable[..., Any], *, concurrency: int = 32, per_user: int = 2, **terms: Any
@@ -291,6 +297,7 @@ def play_on_a_file(story: Story, names: tuple[str, ...] = ("one", "two", "three"
                     store.nodes.node = name
                     stores[name] = store
                 stage.store_of = lambda name: stores[name].jobs
+                stage.documents_of = lambda name: stores[name].documents
                 await _tell(story, stage)
 
     run_virtual(main)

@@ -113,6 +113,34 @@ def test_a_job_is_cancelled_while_it_waits_while_it_runs_and_not_after(tmp_path:
     play_works(tmp_path, story)
 
 
+def test_a_kind_rests_and_goes_on_and_has_a_rate(tmp_path: Path) -> None:
+    async def story(works: Works) -> None:
+        status, kind = await works.call(
+            "PATCH", "/v1/jobs/kinds/download", json={"paused": True, "why": "Their wish.", "rate": "30/m"}
+        )
+        assert (status, kind["is_paused"], kind["why"], kind["rate"]) == (200, True, "Their wish.", "30/m burst 1")
+        assert (kind["by"], kind["concurrency"]) == ("the admin key", 1)
+        works.let_go("a")
+        job_id = await works.download("a")
+        assert (await works.job(job_id, "?wait=300ms"))["state"] == "waiting"
+        listed = {one["kind"]: one for one in (await works.get("/v1/jobs/kinds"))["kinds"]}
+        assert listed["download"]["counts"]["waiting"] == 1
+        assert not listed["refuse"]["is_paused"]
+        status, kind = await works.call("PATCH", "/v1/jobs/kinds/download", json={"paused": False})
+        assert (kind["is_paused"], kind["why"], kind["since"], kind["rate"]) == (False, None, None, "30/m burst 1")
+        assert (await works.job(job_id, "?wait=200s"))["state"] == "completed"
+        assert (await works.call("PATCH", "/v1/jobs/kinds/download", json={"rate": None}))[1]["rate"] is None
+        for kind_name, body, expected in (
+            ("downlaod", {"paused": True}, (404, "unknown_kind")),
+            ("download", {}, (422, "nothing_to_change")),
+            ("download", {"paused": True, "rate": "fast"}, (422, "bad_rate")),
+        ):
+            assert await works.code("PATCH", f"/v1/jobs/kinds/{kind_name}", json=body) == expected
+        assert not (await works.get("/v1/jobs/kinds"))["kinds"][0]["is_paused"]  # what was refused did nothing
+
+    play_works(tmp_path, story)
+
+
 def test_what_failed_or_was_cancelled_runs_again_and_nothing_else(tmp_path: Path) -> None:
     async def story(works: Works) -> None:
         job_id = await works.queued("refuse")

@@ -81,18 +81,18 @@ class Fields:
         text = self._whole_figures(name)
         return None if text is None else whole_number(text, name)
 
-    def _figures(self, name: str) -> str | None:
+    def figures(self, name: str) -> str | None:
         """In whichever digits a keyboard has: ۱۲ is 12."""
         text = self.text(name)
         return None if text is None else text.translate(_DIGITS)
 
     def _whole_figures(self, name: str) -> str | None:
         """Also as pages show them: 12,345."""
-        text = self._figures(name)
+        text = self.figures(name)
         return text if text is None or not _PARTED.fullmatch(text) else re.sub(r"[^0-9-]", "", text)
 
     def decimal(self, name: str) -> float | None:
-        text = self._figures(name)
+        text = self.figures(name)
         if text is None:
             return None
         try:
