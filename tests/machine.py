@@ -32,6 +32,8 @@ def missing() -> list[str]:
         packages.append(servers.PACKAGE)
     if balancers.program() is None:
         packages.append(balancers.PACKAGE)
+    if not Path("/usr/share/i18n/locales/de_DE").exists():
+        packages.append("locales")
     if browser.program() is None:
         packages += [browser.PACKAGE, browser.FONTS]
     return packages

@@ -1,25 +1,29 @@
-"""The commands, below what a person wrote of them."""
+"""The command line: every command, and what `peik help` says."""
 
+import inspect
 from collections.abc import Iterator
 from typing import Any
 
 from docs.pages.markdown import code, table
-from peik.cli.examples import lines_of
+from peik.cli.command import EXITS
+from peik.cli.help import TOPICS, lines_of
+from peik.settings.table import SETTINGS
 
-MARK = "<!-- What follows is written by docs/generate.py from the commands themselves. -->"
+_FLAGS = frozenset(("peik serve", setting.argument) for setting in SETTINGS)
 
 
-def cli_page(written: str) -> str:
-    """docs/cli.md: what a person wrote above the mark stays, what is below it is made anew."""
+def cli_parts() -> list[str]:
     from typer.main import get_command
 
     from peik.app.commands import app
-    from peik.cli.command import EXITS
 
-    by_hand, _, _ = written.partition(MARK)
     exits = table(("code", "means"), [(str(int(number)), meaning) for number, meaning in EXITS.items()])
-    parts = [by_hand.rstrip(), MARK, "## Exit codes", exits, "## Commands", *_commands(get_command(app), "peik")]
-    return "\n\n".join(parts) + "\n"
+    parts = ["What `peik help` says, and every command. Where to begin: [the command line](../cli.md)."]
+    for name, (title, words) in TOPICS.items():
+        parts.append(f"## {title[0].upper()}{title[1:]}")
+        parts.append(exits if name == "exits" else f"```text\n{inspect.cleandoc(words)}\n```")
+    left_out = "`--json`, `--url`, `--store` and `--key-file`, which most commands take, are left out here."
+    return [*parts, "## Commands", left_out, *_commands(get_command(app), "peik")]
 
 
 def _commands(command: Any, name: str) -> Iterator[str]:
@@ -32,10 +36,14 @@ def _commands(command: Any, name: str) -> Iterator[str]:
     hidden = {"help", "as_json", *(("url", "store", "key_file") if asks else ())}  # told above the mark
     shown = [one for one in command.params if not getattr(one, "hidden", False) and one.name not in hidden]
     arguments = [one for one in shown if one.param_type_name == "argument"]
-    options = [one for one in shown if one.param_type_name == "option"]
+    options = [
+        one
+        for one in shown
+        if one.param_type_name == "option" and one.name not in (_FLAGS if name == "peik serve" else ())
+    ]
     usage = [name, *(one.metavar if one.required else f"[{one.metavar}]" for one in arguments)]
     yield f"### `{' '.join(usage)}`"
-    yield command.help
+    yield command.help if name != "peik serve" else f"{command.help} They are on [a page of their own](settings.md)."
     rows = [(code(one.metavar), _words_of(one)) for one in arguments]
     rows += [(code(_option(one)), _words_of(one)) for one in options]
     if rows:

@@ -5,7 +5,7 @@ import sys
 from docs.pages.account_errors import account_errors_parts
 from docs.pages.alerts import alerts_parts
 from docs.pages.bench import bench_parts
-from docs.pages.cli import cli_page
+from docs.pages.cli import cli_parts
 from docs.pages.compatibility import compatibility_page
 from docs.pages.errors import errors_parts
 from docs.pages.events import events_parts
@@ -29,6 +29,7 @@ def pages() -> dict[str, str]:
         "account-errors.md": page("What Telegram answers to accounts", *account_errors_parts()),
         "alerts.md": page("Alerts", *alerts_parts()),
         "bench.md": page("Speed in figures", *bench_parts(), *growth_parts()),
+        "commands.md": page("Every command", *cli_parts()),
         "events.md": page("Events", *events_parts()),
         "errors.md": page("Telegram's errors", *errors_parts()),
         "imitated.md": page("What the simulated Telegram imitates", *imitated_parts()),
@@ -48,11 +49,9 @@ def write() -> None:
     for name, text in pages().items():
         (REFERENCE / name).write_text(text, encoding="utf-8")
         sys.stdout.write(f"docs/reference/{name}\n")
-    cli = DOCS / "cli.md"
-    cli.write_text(cli_page(cli.read_text(encoding="utf-8")), encoding="utf-8")
     seen = (DOCS / "compatibility.json").read_text(encoding="utf-8")
     (DOCS / "compatibility.md").write_text(compatibility_page(seen), encoding="utf-8")
     (ROOT / ".env.example").write_text(env_example(), encoding="utf-8")
     (ROOT / ".env.production").write_text(env_production(), encoding="utf-8")
     (ROOT / ".env.crawler").write_text(env_crawler(), encoding="utf-8")
-    sys.stdout.write("docs/cli.md\ndocs/compatibility.md\n.env.example\n.env.production\n.env.crawler\n")
+    sys.stdout.write("docs/compatibility.md\n.env.example\n.env.production\n.env.crawler\n")

@@ -130,6 +130,6 @@ def routes(context: CommandContext) -> None:
             for route in found
         ]
         columns = ("", "route", "state", "failures", "since", "next look", "why")
-        return table(columns, rows, right=("failures",), empty="")
+        return table(columns, rows, counts=("failures",), empty="")
 
     context.show(page, draw)

@@ -1,12 +1,12 @@
 """`peik alerts list`, `peik alerts test`: what is wrong, what was told, and whether anybody hears it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 import typer
-from typer.core import TyperGroup
 
 from peik.cli.command import CommandContext, Exit, asks
+from peik.cli.help import Listing
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -14,16 +14,7 @@ if TYPE_CHECKING:
 _LAST_SHOWN = 20
 
 
-class _Listing(TyperGroup):
-    """`peik alerts` alone is `peik alerts list`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] != "--help"):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(cls=_Listing, help="What is wrong with Peik, and who is told. Alone it lists what goes on.")
+app = typer.Typer(cls=Listing, help="What is wrong with Peik, and who is told. Alone it lists what goes on.")
 
 
 @asks(app, "list")
@@ -44,7 +35,9 @@ def show_all(context: CommandContext) -> None:
         ]
         before = [(age(one.at), one.kind, one.rule, one.text.partition("\n")[0]) for one in page.last[:_LAST_SHOWN]]
         return Group(
-            table(("rule", "since", "count", "what, and what to do"), now, right=("count",), empty="Nothing is wrong."),
+            table(
+                ("rule", "since", "count", "what, and what to do"), now, counts=("count",), empty="Nothing is wrong."
+            ),
             plain(""),
             table(("ago", "kind", "rule", "told"), before, empty="Nothing was told yet."),
         )

@@ -100,12 +100,12 @@ def _commands(arguments: list[str]) -> "typer.Typer":
         return only_serve()
     from peik.app.commands import app
 
-    return _branch(app, arguments[0]) if arguments else app
+    return _branch(app, arguments[0]) if arguments and arguments[0] != "help" else app
 
 
 def _branch(app: "typer.Typer", name: str) -> "typer.Typer":
     """The command or the group of this name alone: to make all hundred of them takes longer than most of them run."""
-    from peik.cli.examples import name_of
+    from peik.cli.help import name_of
 
     branch = copy.copy(app)
     branch.registered_commands = [one for one in app.registered_commands if name_of(one) == name]

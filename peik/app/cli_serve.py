@@ -6,32 +6,30 @@ from typing import Annotated
 import typer
 
 from peik import __version__
-from peik.cli.command import EXITS
-from peik.cli.examples import show_examples
+from peik.cli.help import RUNNING, FirstScreen, show_examples, with_plain_flags
 from peik.errors import StartError
 from peik.settings import cli
 from peik.settings.config import Config
 
-RUN = "Run"  # the panel of commands that stay
-
 
 def trunk() -> typer.Typer:
     app = typer.Typer(
+        cls=FirstScreen,
         no_args_is_help=True,
         add_completion=True,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["--help", "-h"]},
         help="The courier for Telegram.",
-        epilog="Exit codes:\n" + "\n".join(f"{code:>3}  {meaning}" for code, meaning in EXITS.items()),
     )
     app.callback()(_peik)
-    app.command("serve", rich_help_panel=RUN)(cli.with_settings(_serve))
+    app.command("serve", rich_help_panel=RUNNING)(cli.with_settings(_serve))
     return app
 
 
 def only_serve() -> typer.Typer:
     app = trunk()
     show_examples(app)
+    with_plain_flags(app)
     return app
 
 

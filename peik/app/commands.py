@@ -12,16 +12,27 @@ from peik import __version__
 from peik.accounts import cli as sessions
 from peik.admin import cli, cli_keys
 from peik.alerts import cli as alerts
-from peik.app.cli_serve import RUN, trunk
+from peik.app.cli_serve import trunk
 from peik.archive import cli as messages
 from peik.archive import cli_events
 from peik.backups import cli as backup
 from peik.broadcasts import cli as broadcast
-from peik.cli.command import asks
-from peik.cli.examples import show_examples
+from peik.cli.command import asks, tell
+from peik.cli.help import (
+    ACCESS,
+    ACCOUNTS,
+    OPERATING,
+    RECEIVING,
+    RUNNING,
+    SENDING,
+    WORK,
+    help_about,
+    show_examples,
+    with_plain_flags,
+)
 from peik.contacts import cli as chats
 from peik.erasure import cli as forget
-from peik.errors import StartError
+from peik.errors import BadInput, StartError
 from peik.importing import cli as importing
 from peik.inbox import cli as arrivals
 from peik.jobs import cli as jobs
@@ -38,13 +49,9 @@ from peik.settings import cli as settings
 from peik.storage import cli as migrate
 
 app = trunk()
-_INBOX = "Updates"
-_ACCOUNTS = "Accounts and their archive"
-_PEOPLE = "Bots, chats, access"
-_ITSELF = "Peik itself"
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=RUNNING)
 def demo(
     once: Annotated[
         bool | None,
@@ -62,7 +69,7 @@ def demo(
     raise typer.Exit(play(is_once=not is_watched if once is None else once, is_quick=quick, seed=seed))
 
 
-@app.command(rich_help_panel=RUN)
+@app.command(rich_help_panel=RUNNING)
 def sim(
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Where bots go; 0 takes any free one.")] = 8082,
@@ -101,39 +108,39 @@ def _sim_options(text: str) -> dict[str, object]:
 
 
 letters.register(app)
-app.add_typer(dead.app, name="dead", rich_help_panel="Letters")
-app.add_typer(broadcast.app, name="broadcast", rich_help_panel="Letters")
-app.add_typer(schedules.app, name="schedules", rich_help_panel="Letters")
-app.add_typer(jobs.app, name="jobs", rich_help_panel="Long jobs")
-app.add_typer(arrivals.app, name="arrivals", rich_help_panel=_INBOX)
-app.add_typer(arrivals.consumers, name="consumers", rich_help_panel=_INBOX)
-asks(app, rich_help_panel=_INBOX)(arrivals.inbox)
-asks(app, rich_help_panel=_INBOX)(arrivals.recover)
-app.add_typer(sessions.app, name="sessions", rich_help_panel=_ACCOUNTS)
-app.add_typer(messages.app, name="messages", rich_help_panel=_ACCOUNTS)
-app.add_typer(cli_events.app, name="events", rich_help_panel=_ACCOUNTS)
-asks(app, has_archive=True, rich_help_panel=_ACCOUNTS)(cli_events.logs)
-app.add_typer(cli_bots.app, name="bots", rich_help_panel=_PEOPLE)
-app.add_typer(users.app, name="users", rich_help_panel=_PEOPLE)
-asks(app, rich_help_panel=_PEOPLE)(users.notify)
-app.add_typer(chats.app, name="chats", rich_help_panel=_PEOPLE)
-asks(app, rich_help_panel=_PEOPLE)(forget.forget)
-asks(app, rich_help_panel=_PEOPLE)(cli_keys.routes)
-app.add_typer(cli_keys.app, name="keys", rich_help_panel=_PEOPLE)
-app.add_typer(secrets.app, name="secrets", rich_help_panel=_PEOPLE)
-app.add_typer(cli.app, name="admins", rich_help_panel=_PEOPLE)
-app.command(rich_help_panel=_PEOPLE)(cli.audit)
-app.add_typer(nodes.app, name="nodes", rich_help_panel=_ITSELF)
-app.add_typer(alerts.app, name="alerts", rich_help_panel=_ITSELF)
-app.command(rich_help_panel=_ITSELF)(doctor.doctor)
-app.command(rich_help_panel=_ITSELF)(load.load)
-app.command(rich_help_panel=_ITSELF)(migrate.migrate)
-importing.register(app, _ITSELF)
-app.add_typer(backup.app, name="backup", rich_help_panel=_ITSELF)
-app.add_typer(settings.app, name="config", rich_help_panel=_ITSELF)
+app.add_typer(dead.app, name="dead", rich_help_panel=SENDING)
+app.add_typer(broadcast.app, name="broadcast", rich_help_panel=SENDING)
+app.add_typer(schedules.app, name="schedules", rich_help_panel=WORK)
+app.add_typer(jobs.app, name="jobs", rich_help_panel=WORK)
+app.add_typer(arrivals.app, name="arrivals", rich_help_panel=RECEIVING)
+app.add_typer(arrivals.consumers, name="consumers", rich_help_panel=RECEIVING)
+asks(app, rich_help_panel=RECEIVING)(arrivals.inbox)
+asks(app, rich_help_panel=RECEIVING)(arrivals.recover)
+app.add_typer(sessions.app, name="sessions", rich_help_panel=ACCOUNTS)
+app.add_typer(messages.app, name="messages", rich_help_panel=ACCOUNTS)
+app.add_typer(cli_events.app, name="events", rich_help_panel=ACCOUNTS)
+asks(app, has_archive=True, rich_help_panel=ACCOUNTS)(cli_events.logs)
+app.add_typer(cli_bots.app, name="bots", rich_help_panel=ACCESS)
+app.add_typer(users.app, name="users", rich_help_panel=ACCESS)
+asks(app, rich_help_panel=SENDING)(users.notify)
+app.add_typer(chats.app, name="chats", rich_help_panel=ACCESS)
+asks(app, rich_help_panel=ACCESS)(forget.forget)
+asks(app, rich_help_panel=ACCESS)(cli_keys.routes)
+app.add_typer(cli_keys.app, name="keys", rich_help_panel=ACCESS)
+app.add_typer(secrets.app, name="secrets", rich_help_panel=ACCESS)
+app.add_typer(cli.app, name="admins", rich_help_panel=ACCESS)
+app.command(rich_help_panel=ACCESS)(cli.audit)
+app.add_typer(nodes.app, name="nodes", rich_help_panel=OPERATING)
+app.add_typer(alerts.app, name="alerts", rich_help_panel=OPERATING)
+app.command(rich_help_panel=OPERATING)(doctor.doctor)
+app.command(rich_help_panel=OPERATING)(load.load)
+app.command(rich_help_panel=OPERATING)(migrate.migrate)
+importing.register(app, OPERATING)
+app.add_typer(backup.app, name="backup", rich_help_panel=OPERATING)
+app.add_typer(settings.app, name="config", rich_help_panel=OPERATING)
 
 
-@app.command(rich_help_panel=_ITSELF)
+@app.command(rich_help_panel=OPERATING)
 def version(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")] = False,
 ) -> None:
@@ -141,4 +148,21 @@ def version(
     typer.echo(msgspec.json.encode({"version": __version__}).decode() if as_json else __version__)
 
 
+@app.command("help", rich_help_panel=OPERATING)
+def help_(
+    ctx: typer.Context,
+    words: Annotated[
+        list[str] | None, typer.Argument(metavar="WORDS", help="A command, a group of commands, or a topic.")
+    ] = None,
+) -> None:
+    """Tell about a command, a group of commands, or a topic: `peik help sending`, `peik help times`."""
+    try:
+        said = help_about(ctx, words or [])
+    except BadInput as problem:
+        raise typer.Exit(tell(problem, is_json=False)) from None
+    if said:
+        typer.echo(said)
+
+
 show_examples(app)
+with_plain_flags(app)

@@ -169,5 +169,5 @@ async def _sessions(archive: Archive) -> list[Session]:
 
 def _table(counts: dict[str, int], how: str) -> RenderableType:
     return table(
-        ("what", how), [(kind.replace("_", " "), count) for kind, count in counts.items()], right=(how,), empty=""
+        ("what", how), [(kind.replace("_", " "), count) for kind, count in counts.items()], counts=(how,), empty=""
     )

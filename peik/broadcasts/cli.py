@@ -420,7 +420,12 @@ def broadcasts_table(found: Any) -> "RenderableType":
     ]
     columns = ("id", "state", "age", "name", "total", "delivered", "done", "words")
     return table(
-        columns, rows, right=("id", "total", "delivered", "done"), shrinking=("name",), empty="There are no broadcasts."
+        columns,
+        rows,
+        right=("id", "done"),
+        counts=("total", "delivered"),
+        shrinking=("name",),
+        empty="There are no broadcasts.",
     )
 
 

@@ -4,6 +4,7 @@ import contextlib
 import enum
 import functools
 import inspect
+import re
 import sys
 import urllib.parse
 from collections.abc import Callable, Iterator
@@ -169,6 +170,14 @@ class CommandContext:
         from peik.cli.archive import ArchiveClient
 
         return ArchiveClient(config, may_create=self._may_create, has_keys=self._has_keys, note=self.note)
+
+    @property
+    def asked(self) -> str:
+        """Which Peik, store or archive this run has spoken to; nothing if it came to none."""
+        asked = self._accounts or self._client
+        if asked is None:
+            return ""
+        return asked.place
 
     def close(self) -> None:
         if self._client is not None:
@@ -336,7 +345,7 @@ def asks(
             try:
                 function(context, **given)
             except (Problem, StartError) as problem:
-                raise typer.Exit(tell(problem, is_json=is_json)) from None
+                raise typer.Exit(tell(problem, is_json=is_json, asked=context.asked)) from None
             except typer.Abort:  # Ctrl-C where a question was asked
                 raise typer.Exit(Exit.INTERRUPTED) from None
             finally:
@@ -367,16 +376,33 @@ _HINTS = {
 }
 
 
-def tell(problem: Problem | StartError, *, is_json: bool) -> int:
-    """Say on stderr what is wrong; the exit code."""
+# What the API names by its calls, as it is typed here.
+_TYPED = (
+    (re.compile(r"POST /v1/users/(\S+)/link"), r"peik users link \1"),
+    (re.compile(r"PATCH /v1/sessions/\S+"), "peik sessions set"),
+    (re.compile(r"POST /v1/bots with its token"), "peik bots add"),
+    (re.compile(r"POST /v1/bots"), "peik bots add"),
+    (re.compile(r"GET /v1/nodes"), "peik nodes"),
+)
+
+
+def as_typed(words: str) -> str:
+    """A sentence of the API in words of the command line."""
+    for call, typed in _TYPED:
+        words = call.sub(lambda found, typed=typed: found.expand(f"`{typed}`"), words)  # type: ignore[misc]
+    return words
+
+
+def tell(problem: Problem | StartError, *, is_json: bool, asked: str = "") -> int:
+    """Say on stderr what is wrong, and who said so; the exit code."""
     code, status, name = Exit.PROBLEM, 500, "cannot_start"
     if isinstance(problem, Problem):
         code, status, name = exit_of(problem), problem.status, problem.code
-    words = _HINTS.get(name, str(problem))
+    words = as_typed(_HINTS.get(name, str(problem)))
     if is_json:
         write_problem(code=name, status=status, detail=words)
     else:
-        _aside(f"peik: {words}")
+        _aside(f"peik: {words}" + (f" (asked: {asked})" if asked and asked not in words else ""))
     return code
 
 

@@ -1,7 +1,9 @@
 """What people see in a terminal: tables, states in colour, times near now. Words of strangers cannot break out of it."""
 
 import datetime
+import functools
 import itertools
+import locale
 import re
 import sys
 import unicodedata
@@ -67,20 +69,27 @@ def table(
     rows: Iterable[Sequence[object]],
     *,
     right: Iterable[str] = (),
+    counts: Iterable[str] = (),
     shrinking: Iterable[str] = (),
     empty: str,
 ) -> RenderableType:
     """A table, or a sentence if there is nothing to show.
 
-    Where room is short, the last column is folded and those that shrink are cut; the others stay whole.
+    Where room is short, the last column is folded and those that shrink are cut; the others stay whole. Counts are numbers
+    of something, which people read in thousands; other numbers are names.
     """
-    numbers, cut = set(right), set(shrinking)
+    counted, cut = set(counts), set(shrinking)
+    numbers = counted | set(right)
     made = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, header_style="bold")
     for column in columns:
         is_rigid = column != columns[-1] and column not in cut
         made.add_column(column, justify="right" if column in numbers else "left", no_wrap=is_rigid)
     for row in rows:
-        made.add_row(*_kept_apart([_cell(cell, is_cut=name in cut) for name, cell in zip(columns, row, strict=True)]))
+        cells = [
+            _cell(amount(cell) if name in counted and isinstance(cell, int) else cell, is_cut=name in cut)
+            for name, cell in zip(columns, row, strict=True)
+        ]
+        made.add_row(*_kept_apart(cells))
     return made if made.row_count else plain(empty)
 
 
@@ -114,7 +123,26 @@ def when(text: object) -> str:
     if not isinstance(text, str):
         return ""
     moment = datetime.datetime.fromisoformat(text)
-    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S} ({_near(moment)})"
+    return f"{moment.astimezone().strftime(_time_form())} ({_near(moment)})"
+
+
+def amount(count: int) -> str:
+    """A count in thousands, which are parted as the locale has it, at a terminal; else by commas."""
+    return f"{count:n}" if sys.stdout.isatty() and _is_set(locale.LC_NUMERIC) else f"{count:,}"
+
+
+def _time_form() -> str:
+    """Day and time as the locale writes them, for people at a terminal; else the form that every program can read."""
+    return "%x %X" if sys.stdout.isatty() and _is_set(locale.LC_TIME) else "%Y-%m-%d %H:%M:%S"
+
+
+@functools.cache
+def _is_set(category: int) -> bool:
+    """Whether the user has chosen a locale for this; the plain one, C, knows no thousands and writes 11/19/26."""
+    try:
+        return locale.setlocale(category, "").split(".")[0] not in ("C", "POSIX")
+    except locale.Error:  # one that is not installed
+        return False
 
 
 def age(text: object) -> str:

@@ -61,7 +61,7 @@ def _drawn(page: Document) -> "RenderableType":
     }[str(page["state"])]
     return Group(
         table(
-            ("place", "removed", "blanked", "left"), rows, right=("removed", "blanked", "left"), empty="Nothing here."
+            ("place", "removed", "blanked", "left"), rows, counts=("removed", "blanked", "left"), empty="Nothing here."
         ),
         plain(words),
         *(plain(note) for note in notes),

@@ -519,7 +519,7 @@ def show_consumers(context: CommandContext, bot: Bot = None) -> None:
             for one in found
         ]
         columns = ("bot", "name", "kind", "open", "in hand", "delayed", "dead", "oldest", "seen", "pushed to")
-        return table(columns, rows, right=("open", "in hand", "delayed", "dead"), empty="Nobody reads updates yet.")
+        return table(columns, rows, counts=("open", "in hand", "delayed", "dead"), empty="Nobody reads updates yet.")
 
     context.show(page, draw)
 
@@ -587,7 +587,8 @@ def inbox(context: CommandContext, bot: Bot = None) -> None:
             for one in found
         ]
         columns = ("bot", "updates", "asked", "last came", "last id", "expired", "unread", "in hand", "dead")
-        return Group(table(columns, rows, right=columns[4:], empty="No bot yet: peik bots add"), *_handed_again(found))
+        bots = table(columns, rows, right=("last id",), counts=columns[5:], empty="No bot yet: peik bots add")
+        return Group(bots, *_handed_again(found))
 
     context.show(page, draw)
 

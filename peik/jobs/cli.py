@@ -269,13 +269,13 @@ def stats(context: CommandContext) -> None:
     def draw() -> "RenderableType":
         from rich.text import Text
 
-        from peik.cli.output import state, table
+        from peik.cli.output import amount, state, table
 
-        def cells(counts: Document) -> list[object]:
-            return [Text(f"{counts[name]:,}", style=state(name).style if counts[name] else "dim") for name in _COUNTS]
+        def cells(counts: dict[str, int]) -> list[object]:
+            return [Text(amount(counts[name]), style=state(name).style if counts[name] else "dim") for name in _COUNTS]
 
         rows = [[kind, *cells(counts)] for kind, counts in kinds.items()]
-        return table(("kind", *_COUNTS), rows, right=_COUNTS, empty="There are no jobs, and nobody here does any.")
+        return table(("kind", *_COUNTS), rows, counts=_COUNTS, empty="There are no jobs, and nobody here does any.")
 
     context.show(counted, draw)
 
@@ -353,11 +353,12 @@ def used(
     found = context.client.document(_api().get_used, query={"kind": kind, "user": unshielded(user)})
 
     def draw() -> "RenderableType":
-        from peik.cli.output import facts
+        from peik.cli.output import amount, facts
 
         def of(name: str) -> str:
-            most = found[f"{name}_max"]
-            return f"{found[name]:,}" + ("" if most is None else f" of {most:,}")
+            had, most = found[name], found[f"{name}_max"]
+            assert isinstance(had, int)
+            return amount(had) + (f" of {amount(most)}" if isinstance(most, int) else "")
 
         named = [("kind", found["kind"]), ("user", found["user"])]
         return facts([*named, ("jobs today (UTC)", of("jobs")), ("bytes today", of("bytes"))])

@@ -6,13 +6,13 @@ unless `--send` says so; and opening a server's store brings its schema up to da
 
 import re
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from typer.core import TyperGroup
 
 from peik.cli.client import Document
 from peik.cli.command import CommandContext, Exit, asks
+from peik.cli.help import Listing
 from peik.core.units import parse_size_bytes
 from peik.errors import Conflict
 
@@ -109,16 +109,7 @@ _LOOK_S = 0.2  # how often a node that drains is looked at
 _BOTS_SHOWN = 3
 
 
-class _Listing(TyperGroup):
-    """`peik nodes` alone is `peik nodes list`."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        if not args or (args[0].startswith("-") and args[0] != "--help"):
-            args = ["list", *args]
-        return super().parse_args(ctx, args)
-
-
-app = typer.Typer(cls=_Listing, help="The nodes of the store: who serves which bots. Alone it lists them.")
+app = typer.Typer(cls=Listing, help="The nodes of the store: who serves which bots. Alone it lists them.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="As `peik nodes` shows it.")]
 
@@ -155,7 +146,7 @@ def show_all(context: CommandContext) -> None:
             for node in found
         ]
         columns = ("", "node", "state", "bots", "chores", "version", "address", "up", "seen", "serves")
-        return table(columns, rows, right=("bots",), empty="No node runs on this store: start one with `peik serve`.")
+        return table(columns, rows, counts=("bots",), empty="No node runs on this store: start one with `peik serve`.")
 
     context.show(page, draw)
 

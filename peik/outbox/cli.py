@@ -35,6 +35,7 @@ from peik.cli.filters import (
     is_confirmed,
     refuse_both,
 )
+from peik.cli.help import SENDING
 from peik.core.letter import OnUncertain, State
 
 # `peik cancel` and `change`: letters that wait are taken back, or get another priority or time.
@@ -109,7 +110,6 @@ def listed(context: CommandContext, wanted: Filters, *, cursor: str | None, limi
     return context.client.document(_api().list_letters, query={**wanted, **page_of(cursor, limit)})
 
 
-_PANEL = "Letters"
 _TERMS = "Terms of delivery"
 _METHODS = {
     "photo": "sendPhoto",
@@ -129,15 +129,15 @@ LetterId = Annotated[str, typer.Argument(metavar="ID", help="The letter's id.")]
 
 
 def register(app: typer.Typer) -> None:
-    asks(app, rich_help_panel=_PANEL)(send)
-    asks(app, rich_help_panel=_PANEL)(status)
-    asks(app, rich_help_panel=_PANEL)(letters)
-    asks(app, rich_help_panel=_PANEL)(log)
-    asks(app, rich_help_panel=_PANEL)(cancel)
-    asks(app, rich_help_panel=_PANEL)(change)
-    asks(app, rich_help_panel=_PANEL)(resolve)
-    asks(app, rich_help_panel=_PANEL)(stats)
-    asks(app, rich_help_panel=_PANEL)(lanes)
+    asks(app, rich_help_panel=SENDING)(send)
+    asks(app, rich_help_panel=SENDING)(status)
+    asks(app, rich_help_panel=SENDING)(letters)
+    asks(app, rich_help_panel=SENDING)(log)
+    asks(app, rich_help_panel=SENDING)(cancel)
+    asks(app, rich_help_panel=SENDING)(change)
+    asks(app, rich_help_panel=SENDING)(resolve)
+    asks(app, rich_help_panel=SENDING)(stats)
+    asks(app, rich_help_panel=SENDING)(lanes)
 
 
 # ---- send ----
@@ -445,14 +445,14 @@ def noted_within(time_s: float, is_noted: Callable[[], bool]) -> bool:
 def _counts(counted: Document) -> "RenderableType":
     from rich.text import Text
 
-    from peik.cli.output import state, table
+    from peik.cli.output import amount, state, table
 
     def row(name: str, counts: Document, style: str = "") -> list[object]:
         cells = []
         for column in _COUNTS:
             number = counts[column]
             assert isinstance(number, int)
-            cells.append(Text(f"{number:,}", style=state(column).style if number else "dim"))
+            cells.append(Text(amount(number), style=state(column).style if number else "dim"))
         return [Text(name, style=style), *cells]
 
     bots = counted["bots"]
@@ -460,7 +460,7 @@ def _counts(counted: Document) -> "RenderableType":
     rows = [row(bot_id, counts) for bot_id, counts in bots.items()]
     if len(rows) != 1:
         rows.append(row("all", counted, "bold"))
-    return table(("bot", *_COUNTS), rows, right=_COUNTS, empty="")
+    return table(("bot", *_COUNTS), rows, counts=_COUNTS, empty="")
 
 
 def lanes(context: CommandContext, bot: Bot = None, chat: OfChat = None, limit: Limit = 50) -> None:
@@ -475,7 +475,7 @@ def lanes(context: CommandContext, bot: Bot = None, chat: OfChat = None, limit: 
 
         rows = [(one["chat_id"], one["thread_id"], one["waiting"], one["head"], one["why"]) for one in found]
         columns = ("chat", "topic", "waiting", "first", "why it waits")
-        return table(columns, rows, right=("waiting", "first"), empty="Nothing is waiting.")
+        return table(columns, rows, right=("first",), counts=("waiting",), empty="Nothing is waiting.")
 
     context.show(page, draw)
 
@@ -535,7 +535,7 @@ def causes(context: CommandContext, bot: OfBot = None, since: DeadSince = None, 
 
         rows = [(one["count"], one["reason"], ", ".join(one["methods"][:3]), one["newest_id"]) for one in found]
         columns = ("letters", "died of", "methods", "newest")
-        return table(columns, rows, right=("letters", "newest"), empty="There are no dead letters.")
+        return table(columns, rows, right=("newest",), counts=("letters",), empty="There are no dead letters.")
 
     context.show(page, draw)
 

@@ -280,7 +280,7 @@ def _runs_table(found: Any) -> "RenderableType":
         )
         for one in found
     ]
-    return table(("due", "state", "count", "why", "made"), rows, right=("count",), empty="It has not been due yet.")
+    return table(("due", "state", "count", "why", "made"), rows, counts=("count",), empty="It has not been due yet.")
 
 
 def _edits_table(found: Any) -> "RenderableType":

@@ -10,7 +10,7 @@ from typer.main import get_command
 
 from peik.app.commands import app
 from peik.cli.arguments import shielded
-from peik.cli.examples import EXAMPLES, lines_of
+from peik.cli.help import EXAMPLES, lines_of
 from tests.cli.shell import Shell
 
 

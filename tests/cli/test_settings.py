@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from docs.pages.cli import cli_page
 from peik.errors import StartError
 from peik.settings.cli import env_example
 from peik.settings.config import find, load, read
@@ -119,7 +118,5 @@ def test_every_setting_is_a_flag_of_serve_secrets_by_file_only(tmp_path: Path) -
     assert (ran.code, ran.err) == (1, "peik: PEIK_PORT: 'many' is not a whole number.\n")
 
 
-def test_docs_and_example_are_what_the_generator_makes_now() -> None:
-    page = (ROOT / "docs" / "cli.md").read_text(encoding="utf-8")
-    assert page == cli_page(page), "run: .venv/bin/python docs/generate.py"
+def test_the_example_is_what_the_generator_makes_now() -> None:
     assert (ROOT / ".env.example").read_text(encoding="utf-8") == env_example()

@@ -34,4 +34,4 @@ def test_it_has_a_command_and_a_line_of_the_reference(tmp_path: Path) -> None:
         assert asks.asked("toys", "break") == {"count": 2}
         assert asks.asked("toys", "count") == {"count": 2}
     assert "`GET /v1/toys`" in (ROOT / "docs/reference/rest.md").read_text(encoding="utf-8")
-    assert "peik toys count" in (ROOT / "docs/cli.md").read_text(encoding="utf-8")
+    assert "peik toys count" in (ROOT / "docs/reference/commands.md").read_text(encoding="utf-8")
