@@ -20,6 +20,7 @@ from peik.errors import BadInput, StoreUnavailable
 from peik.inbox.store import ArrivalFilter
 from peik.jobs import events as job_events
 from peik.jobs.model import JobEnd
+from peik.schedules.model import ScheduleMissed, ScheduleRan
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.inbox.test_outages import begin, fetch
 from tests.outbox.story import BOT, TOKEN, Stage, play
@@ -182,7 +183,9 @@ def test_every_rule_has_an_example_somewhere() -> None:
         events.StoreFailed,
         Noticed,
         ErrorSeen,
-    }  # below, and tests/monitoring
+        ScheduleRan,
+        ScheduleMissed,
+    }  # below, in tests/monitoring and in tests/alerts
     assert {rule.event for rule in RULES} == (examples | elsewhere) - {events.Surprise}
 
 

@@ -69,7 +69,7 @@ EDITS = (
     Edit("operation", "peik/app/apis.py", "API_CLASSES = (", "ToyApi, "),
     Edit("operation", "peik/app/apis.py", "        AlertApi(peik.watch.alerts, peik.watch.overview),\n", "        ToyApi(peik.toys),\n"),
     Edit("operation", "peik/app/commands.py", IMPORTS, "from peik.toys import cli as toys\n"),
-    Edit("operation", "peik/app/commands.py", 'app.add_typer(alerts.app, name="alerts", rich_help_panel=_ITSELF)\n', 'app.add_typer(toys.app, name="toys", rich_help_panel=_ITSELF)\n'),
+    Edit("operation", "peik/app/commands.py", 'app.add_typer(alerts.app, name="alerts", rich_help_panel=OPERATING)\n', 'app.add_typer(toys.app, name="toys", rich_help_panel=OPERATING)\n'),
     Edit("operation", "peik/cli/help.py", '    "alerts list": ("",),\n', '    "toys count": ("",),\n    "toys break": ("",),\n'),
     Edit("alert", "peik/core/events.py", END, "\n\nclass ToyBroke(Event, frozen=True, kw_only=True):\n    left: int\n"),
     Edit("alert", "peik/monitoring/log.py", "    match event:\n        case events.Settled():\n            _write_letter(pen, event)\n", '        case events.ToyBroke(left=left):\n            pen.book.warning("! toy broke", left=left)\n'),
