@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 
 import msgspec
 
-from peik.alerts.rules import AlertRule, Noticed, RulePlace
+from peik.alerts.rules import AlertRule, AlertWords, Noticed, RulePlace
 from peik.clock import Clock
 from peik.core import events
 from peik.core.documents import KEY_CHARS_MAX, DocumentStore, Filing
@@ -46,6 +46,7 @@ class KeptMatter(msgspec.Struct, frozen=True, kw_only=True):
     told: int
     told_ms: int
     text: str
+    said: str = ""  # the same in the language of alerts, if that is not English
     owed: str | None = None  # a kind: the last word on it may not have reached everybody
     node: str = ""  # which tells it
 
@@ -55,7 +56,7 @@ class Matter:
 
     __slots__ = (
         "adopted_ms", "apart", "bot_id", "count", "fresh", "key", "last_ms", "machine", "newest", "owed", "recent", "rule",
-        "since_ms", "text", "told", "told_ms", "version",
+        "said", "since_ms", "text", "told", "told_ms", "version",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +74,7 @@ class Matter:
         self.fresh = 0  # since it was told
         self.newest: events.Event | None = None  # None: it is known from a process before this one
         self.text = ""
+        self.said = ""
         self.told = 0
         self.told_ms = 0
         self.adopted_ms: int | None = None
@@ -83,6 +85,13 @@ class Matter:
         if self.newest is not None:  # the words of a foreign error may hold a token
             self.text = without_tokens(self.rule.text(self.newest, count))[:TEXT_CHARS_MAX]
         return self.text
+
+    def said_in(self, words: AlertWords, count: int) -> str:
+        """For people, in the language of alerts."""
+        text = self.words(count)
+        if self.newest is not None:
+            self.said = without_tokens(words.text(self.rule, self.newest, count))[:TEXT_CHARS_MAX]
+        return self.said or text
 
     def has_lasted(self, now_ms: int) -> bool:
         """Whether it is worth an alert by now. Without an end of its own, it lasts as long as it is heard of."""
@@ -121,7 +130,9 @@ class Matters:
         has_chores: Callable[[], bool],
         machine: str = "",
         off: Collection[str] = (),
+        words: AlertWords | None = None,
     ) -> None:
+        self.words = words or AlertWords("en")
         self._clock = clock
         self._is_served = is_served
         self._has_chores = has_chores
@@ -174,7 +185,7 @@ class Matters:
             )
             matter.last_ms = min(kept.last_ms, now) if rule.is_moment else now
             matter.count = kept.count
-            matter.text = kept.text
+            matter.text, matter.said = kept.text, kept.said
             matter.adopted_ms = now
         elif matter.version >= version:
             return
@@ -209,7 +220,7 @@ class Matters:
             return None
         if matter is None or kept.owed == MatterKind.OVER:
             matter = Matter(rule, key, kept.apart, bot_id=kept.bot_id, machine=kept.machine, at_ms=kept.since_ms)
-            matter.text, matter.count, matter.told = kept.text, kept.count, kept.told
+            matter.text, matter.said, matter.count, matter.told = kept.text, kept.said, kept.count, kept.told
             matter.last_ms, matter.told_ms = kept.last_ms, kept.told_ms
         matter.version = version
         matter.owed = MatterKind(kept.owed)
@@ -312,6 +323,7 @@ class Matters:
             told=one.told,
             told_ms=one.told_ms,
             text=one.text,
+            said=one.said,
             owed=one.owed,
         )
 
@@ -320,14 +332,13 @@ class Matters:
         where = f" (on {one.machine})" if one.rule.is_local and one.machine else ""
         if kind is MatterKind.OVER:
             one.owed = kind if is_said and not one.rule.is_moment else None
-            text = f"Peik: over, after {_long(now - one.since_ms)}: {one.words(one.count)}{where}"
+            text = self.words.over(one.said_in(self.words, one.count) + where, now - one.since_ms)
             return AlertMessage(matter=one, kind=kind, text=text if one.owed else "", at_ms=now)
-        said = (
-            "Peik"
-            if kind is MatterKind.BEGAN or one.rule.is_moment
-            else f"Peik, still after {_long(now - one.since_ms)}"
-        )
-        text = f"{said}: {one.words(max(one.fresh, 1))}{where}\nTo do: {one.rule.todo} See {one.rule.runbook}."
+        said = one.said_in(self.words, max(one.fresh, 1)) + where
+        if kind is MatterKind.BEGAN or one.rule.is_moment:
+            text = self.words.began(said, one.rule)
+        else:
+            text = self.words.still(said, one.rule, now - one.since_ms)
         return AlertMessage(matter=one, kind=kind, text=text, at_ms=now)
 
     def _next_ms(self, one: Matter, now: int) -> float:
@@ -382,15 +393,6 @@ class Matters:
         if len(key) <= KEY_CHARS_MAX and re.fullmatch(r"[!-~]+", key):
             return key
         return f"{rule.name}:{hashlib.sha256(key.encode()).hexdigest()}"
-
-
-def _long(ms: float) -> str:
-    minutes = ms / 60_000
-    if minutes < 1.5:
-        return "a minute" if minutes >= 0.75 else f"{ms / 1000:.0f} s"
-    if minutes < 90:
-        return f"{minutes:.0f} minutes"
-    return f"{minutes / 60:.0f} hours" if minutes < 48 * 60 else f"{minutes / 1440:.0f} days"
 
 
 # Alerts on document: what goes on, so that a restart neither repeats nor forgets it, and what was told last, for who

@@ -3,9 +3,12 @@
 
 import datetime
 import enum
+import functools
 import re
+import tomllib
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from importlib import resources
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -437,3 +440,71 @@ def todo_of(name: str) -> str | None:
     """What to do about a trouble by the name of its rule. None: a rule that another version has."""
     rule = BY_NAME.get(name)
     return None if rule is None else f"{rule.todo} See {rule.runbook}."
+
+
+# The same in other languages, from words.toml. What is filed, shown and logged stays English.
+
+
+class AlertWords:
+    """How an alert is worded in one language."""
+
+    def __init__(self, language: str) -> None:
+        self._said = {} if language == "en" else _said()[language]
+
+    def text(self, rule: "AlertRule[events.Event]", event: events.Event, count: int) -> str:
+        """What happened."""
+        detail = rule.text(event, count)
+        if not self._said:
+            return detail
+        fields = {name: getattr(event, name) for name in event.__struct_fields__}
+        expired, away_s = fields.get("expired"), fields.get("away_s") or fields.get("wait_s") or 0.0
+        lost: str = self._said["lost"][1 if expired == 0 else 0 if expired is None else 2].format(expired=expired)
+        more = {"bot": event.bot_id, "lost": lost, "hours": f"{away_s / HOUR_S:.0f}", "detail": detail}
+        at_ms = fields.get("expires_at_ms", 0)
+        sentence: str = self._said["rules"][rule.name][0]
+        return sentence.format(**{"count": count, **fields, **more, "at": at(at_ms)})
+
+    def began(self, text: str, rule: "AlertRule[events.Event]") -> str:
+        return (self._framed("began", text) if self._said else f"Peik: {text}") + self._todo(rule)
+
+    def still(self, text: str, rule: "AlertRule[events.Event]", ms: float) -> str:
+        framed = self._framed("still", text, ms) if self._said else f"Peik, still after {span(ms)}: {text}"
+        return framed + self._todo(rule)
+
+    def over(self, text: str, ms: float) -> str:
+        return self._framed("over", text, ms) if self._said else f"Peik: over, after {span(ms)}: {text}"
+
+    @property
+    def test(self) -> str:
+        return self._said["test"] if self._said else "Peik: this is a test. Whoever reads it would hear of alerts."
+
+    def _todo(self, rule: "AlertRule[events.Event]") -> str:
+        if not self._said:
+            return f"\nTo do: {rule.todo} See {rule.runbook}."
+        todo: str = self._said["todo"]
+        return "\n" + todo.format(todo=self._said["rules"][rule.name][1], runbook=rule.runbook)
+
+    def _framed(self, name: str, text: str, ms: float = 0.0) -> str:
+        minutes = ms / MINUTE_MS
+        unit, count = ("minutes", max(1, minutes)) if minutes < 90 else ("hours", minutes / 60)
+        if minutes >= 48 * 60:
+            unit, count = "days", minutes / 1440
+        frame: str = self._said[name]
+        return frame.format(text=text, long=self._said[unit].format(n=f"{count:.0f}"))
+
+
+MINUTE_MS = 60_000
+
+
+def span(ms: float) -> str:
+    minutes = ms / MINUTE_MS
+    if minutes < 1.5:
+        return "a minute" if minutes >= 0.75 else f"{ms / 1000:.0f} s"
+    if minutes < 90:
+        return f"{minutes:.0f} minutes"
+    return f"{minutes / 60:.0f} hours" if minutes < 48 * 60 else f"{minutes / 1440:.0f} days"
+
+
+@functools.cache
+def _said() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(resources.files("peik.alerts").joinpath("words.toml").read_text(encoding="utf-8"))

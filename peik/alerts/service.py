@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Collection, Sequence
 import msgspec
 
 from peik.alerts.matters import AlertDocuments, AlertMessage, KeptMatter, Matter, MatterKind, Matters, SentAlert
-from peik.alerts.rules import RULES, AlertRule, ErrorSeen, Noticed
+from peik.alerts.rules import RULES, AlertRule, AlertWords, ErrorSeen, Noticed
 from peik.alerts.ways import QUEUE_MAX, AlertText, AlertWay, ChatWay, Note, Send, Ways
 from peik.clock import Clock
 from peik.core import events
@@ -162,6 +162,7 @@ class AlertService:
         off: Collection[str] = (),
         has_chores: Callable[[], bool] = lambda: True,
         living: Callable[[], Awaitable[Collection[str]]] | None = None,
+        words: AlertWords | None = None,
     ) -> None:
         """`living`: the nodes of the store, by name. None: one process holds it, and does the chores."""
         self._living = living
@@ -175,6 +176,7 @@ class AlertService:
             has_chores=has_chores,
             machine=machine,
             off=off,
+            words=words,
         )
         self._errors = Errors(clock)
         chat_ways = [ChatWay(chat, place=place, send=send) for place, chat in enumerate(chats)]
@@ -225,7 +227,7 @@ class AlertService:
         """Send one alert by every way, now."""
         self._tests += 1
         key = f"alert:test:{self._clock.wall_ms()}:{self._tests}"
-        text = "Peik: this is a test. Whoever reads it would hear of alerts."
+        text = self.matters.words.test
 
         async def by(way: AlertWay) -> TestLine:
             try:

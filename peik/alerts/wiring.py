@@ -9,7 +9,7 @@ import msgspec
 
 from peik.alerts.looks import Thresholds
 from peik.alerts.matters import AlertDocuments
-from peik.alerts.rules import BY_NAME
+from peik.alerts.rules import BY_NAME, AlertWords
 from peik.alerts.service import AlertService
 from peik.alerts.watch import ClockWatch, Watching, machine_of
 from peik.alerts.ways import ways_of
@@ -116,6 +116,7 @@ def _alerts(context: Context, outbox: Outbox) -> AlertService:
         off=config.alerts_off,
         has_chores=lambda: leases.holds(CHORES),
         living=None if store.nodes.lease_s is None else living,
+        words=AlertWords(config.alert_language),
     )
 
 

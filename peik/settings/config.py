@@ -91,6 +91,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     admin_chats: tuple[str, ...]
     alert_urls: tuple[str, ...]
     alerts_off: tuple[str, ...]
+    alert_language: str
     alert_disk: float
     alert_memory: float
     alert_slow: float

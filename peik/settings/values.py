@@ -359,6 +359,12 @@ def parse_missed(text: str) -> str:
     return text
 
 
+def parse_language(text: str) -> str:
+    if text.lower() not in ("en", "fa", "ru", "uz"):
+        raise ValueError("the language is en, fa, ru or uz")
+    return text.lower()
+
+
 def parse_quiet(text: str) -> Quiet | None:
     """From when to when, and where: 22:00-08:00 Asia/Tehran. off: never."""
     if text.strip().lower() in ("", "off"):

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from peik.accounts import events as session_events
-from peik.alerts.rules import RULES, ErrorSeen, Noticed
+from peik.alerts.rules import RULES, AlertWords, ErrorSeen, Noticed
 from peik.alerts.service import AlertService
 from peik.alerts.ways import QUEUE_MAX
 from peik.broadcasts import events as broadcast_events
@@ -387,3 +387,31 @@ def test_what_everybody_has_read_goes_without_a_word() -> None:
         assert stage.events_of(UnreadDropped) == []
 
     play(story, keep_arrivals="50h")
+
+
+@pytest.mark.parametrize("language", ["fa", "ru", "uz"])
+def test_every_rule_is_worded_in_the_language_of_the_people_who_run_it(language: str) -> None:
+    words, english = AlertWords(language), AlertWords("en")
+    for rule in RULES:
+        example = rule.event(**dict.fromkeys(rule.event.__struct_fields__, 1))  # what its fields hold is not the point
+        told = words.began(words.text(rule, example, 3), rule)
+        assert rule.runbook in told
+        assert rule.todo not in told
+        assert told != english.began(english.text(rule, example, 3), rule)
+
+
+def test_alerts_are_told_in_the_language_that_is_set_and_shown_in_english() -> None:
+    async def main(clock: VirtualClock) -> None:
+        desk = Desk()
+        alerts = AlertService(chats=("1",), clock=clock, send=desk.send, words=AlertWords("fa"))
+        running = asyncio.create_task(alerts.run())
+        alerts([events.OfflineTooLong(bot_id=5, away_s=90_000, expired=7)])
+        await asyncio.sleep(1)
+        ((_, text),) = desk.sent
+        assert "آفلاین بوده است" in text
+        assert "تلگرام 7 پیام را حذف کرده است" in text
+        assert "چه باید کرد" in text
+        assert "was offline for 25 hours" in alerts.ongoing()[0].text
+        running.cancel()
+
+    run_virtual(main)
