@@ -1,7 +1,8 @@
 """Screenshots of every page of the dashboard, from a demo that is full: `python -m tests.dashboard.screens docs/screens`.
 
 The main pages are taken in all eight ways: English and Persian, light and dark, 1280 and 360 pixels wide. All others in four:
-wide and light, narrow and dark, both in English and in Persian. A picture ends after one or two screens, but with `--whole`.
+wide and light, narrow and dark, both in English and in Persian. The Russian and the Uzbek README show the overview.
+A picture ends after one or two screens, but with `--whole`.
 """
 
 import argparse
@@ -50,6 +51,7 @@ class Way(msgspec.Struct, frozen=True):
 
 
 WAYS = tuple(Way(*one) for one in itertools.product(("en", "fa"), ("light", "dark"), (WIDE, NARROW)))
+README_ONLY = tuple(Way(language, "light", WIDE) for language in ("ru", "uz"))
 
 
 def pages_of(demo: Demo) -> dict[str, str]:
@@ -77,10 +79,11 @@ async def sign_in(page: Page, url: str) -> None:
 
 async def taken(demo: Demo, opened: Browser, folder: Path, *, is_whole: bool, names: frozenset[str]) -> None:
     async with page_of(opened) as service:
-        for way in WAYS:
+        for way in (*WAYS, *README_ONLY):
             async with page_of(opened, width=way.width, language=way.language, is_dark=way.theme == "dark") as page:
                 for name, path in pages_of(demo).items():
-                    if (name in MAIN or way.is_usual) and (not names or name in names):
+                    is_wanted = name == "overview" if way in README_ONLY else name in MAIN or way.is_usual
+                    if is_wanted and (not names or name in names):
                         picture = await _picture(page, demo, path, way, is_whole=is_whole)
                         file = folder / f"{name}-{way.language}-{way.theme}-{way.width}.png"
                         file.write_bytes(await small(service, picture))

@@ -46,7 +46,7 @@ def test_every_suite_that_is_named_is_there() -> None:
     assert {suite for mutant in MUTANTS for suite in mutant.suites if not (ROOT / suite).exists()} == set()
 
 
-@pytest.mark.parametrize("readme", ["README.md", "README.fa.md"])
+@pytest.mark.parametrize("readme", ["README.md", "README.fa.md", "README.ru.md", "README.uz.md"])
 def test_the_readme_says_how_many_there_are(readme: str) -> None:
     said = re.search(r"\[(\d+) [^\]]+\]\(docs/reference/proof\.md\)", (ROOT / readme).read_text(encoding="utf-8"))
     assert said is not None

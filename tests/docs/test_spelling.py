@@ -5,6 +5,8 @@ import sys
 
 from tests.docs.pages import NAMES, ROOT
 
+OTHER_LANGUAGES = ("README.fa.md", "README.ru.md", "README.uz.md")
+
 
 def misspelt(*files: str, text: str | None = None) -> str:
     command = [sys.executable, "-m", "codespell_lib", "--disable-colors"]
@@ -16,7 +18,7 @@ def misspelt(*files: str, text: str | None = None) -> str:
 
 
 def test_no_page_has_a_misspelt_word() -> None:
-    assert misspelt(*NAMES) == ""
+    assert misspelt(*(name for name in NAMES if name not in OTHER_LANGUAGES)) == ""
 
 
 def test_a_misspelt_word_is_found() -> None:
