@@ -57,7 +57,7 @@ def test_arrivals_are_found_opened_and_replayed_after_their_count_was_shown(tmp_
             page = await browser.get(replay)
             assert "to default: 1" in page.text
             page = await browser.submit(page, "/admin/arrivals/replay")
-            assert "Arrivals handed on again: 1" in page.text
+            assert "Incoming updates handed on again: 1" in page.text
             newest = (await home.peik.inbox.service.arrivals(ArrivalFilter(bot_id=BOT), before=None, limit=1))[
                 0
             ].arrival
@@ -104,12 +104,12 @@ def test_dead_arrivals_stand_by_their_reason_with_the_traceback_and_go_on_by_gro
             forms = [form for form in page.forms if form.action == "/admin/dead/arrivals/retry"]
             (form,) = [one for one in forms if one.fields["newest"] == str(ids[1])]
             page = await browser.post("/admin/dead/arrivals/retry", **form.fields)
-            assert "Arrivals handed on again: 2" in page.text
+            assert "Incoming updates handed on again: 2" in page.text
             assert "KeyError" not in page.text
             page = await browser.post("/admin/dead/arrivals/retry", **form.fields)
             assert "Look again" in page.text, "nothing is handed on twice by a second click"
             page = await browser.submit(page, "/admin/dead/arrivals/clear")
-            assert "Arrivals deleted: 1" in page.text
+            assert "Incoming updates deleted: 1" in page.text
             assert "No consumer has given up anything" in page.text
 
     visit(tmp_path, story)
@@ -142,11 +142,11 @@ def test_dead_letters_stand_by_their_cause_and_go_out_or_away_by_group(tmp_path:
             forms = [form for form in page.forms if form.action == "/admin/dead/retry"]
             (form,) = [one for one in forms if one.fields["newest"] == str(flooded[-1])]
             page = await browser.post("/admin/dead/retry", **form.fields)
-            assert "Letters sent again: 2" in page.text
+            assert "Messages sent again: 2" in page.text
             for letter_id in flooded:
                 assert await ended(home, letter_id) is State.COMPLETED
             page = await browser.submit(page, "/admin/dead/clear")
-            assert "Letters deleted: 1" in page.text
+            assert "Messages deleted: 1" in page.text
             assert "Nothing is undelivered" in page.text
 
     visit(tmp_path, story)
@@ -176,7 +176,7 @@ def test_lanes_say_why_they_wait_and_a_held_chat_is_let_go(tmp_path: Path) -> No
         async with home.visitor() as browser:
             page = await browser.get(f"/admin/chats/{BOT}/5")
             page = await browser.submit(page, f"/admin/chats/{BOT}/5/hold", minutes="90")
-            assert "The chat 5 is held" in page.text
+            assert "The chat 5 is paused" in page.text
             held = await accept(home, chat=5)
             page = await browser.get("/admin/lanes")
             assert "Its chat is held" in page.text
@@ -185,7 +185,7 @@ def test_lanes_say_why_they_wait_and_a_held_chat_is_let_go(tmp_path: Path) -> No
             assert page.url.startswith("/admin/lanes")
             assert await ended(home, held) is State.COMPLETED
             page = await browser.submit(page, "/admin/lanes/hold", chat_id="@Somebody", minutes="5")
-            assert "The chat @somebody is held" in page.text
+            assert "The chat @somebody is paused" in page.text
             assert page.has_form(f"/admin/chats/{BOT}/@somebody/release")
             page = await browser.submit(
                 await browser.get(f"/admin/chats/{BOT}/5"), f"/admin/chats/{BOT}/5/hold", minutes="0"

@@ -48,6 +48,7 @@ class Objects(msgspec.Struct, frozen=True, kw_only=True):
             "language": "fa",
             "job_id": 1,
             "name": "mina",
+            "kind": "film",
             "session_id": "one",
             "message_id": 1,
         }

@@ -134,7 +134,7 @@ def test_a_broadcast_is_put_off_cancelled_and_offers_only_what_can_be_done(tmp_p
             assert "scheduled" in page.text
             assert f"{tomorrow:%Y-%m-%d %H:%M}:00" in page.text
             assert "08:00 Asia/Tehran" in page.text
-            assert "10 % first; stops above 20 % failed" in page.text
+            assert "10 % first; stops above 20 % undelivered" in page.text
             assert not page.has_form(f"{one}/pause")
             assert not page.has_form(f"{one}/delete")
             csrf = page.form(f"{one}/cancel").fields["csrf"]

@@ -107,7 +107,7 @@ async def send_again(server: Server, sim: Sim, page: Page) -> None:
     await page.get_by_role("link", name=letter_id, exact=True).click()
     await expect(page.locator("main")).to_contain_text("message is too long")
     await page.get_by_role("button", name="Send again").click()
-    await expect(page.get_by_role("status")).to_contain_text(f"Letter {letter_id} is sent again.")
+    await expect(page.get_by_role("status")).to_contain_text(f"Message {letter_id} is sent again.")
     await expect(state_of(page)).to_have_text("delivered")
 
 

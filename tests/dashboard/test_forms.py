@@ -355,7 +355,7 @@ def test_a_preview_fills_the_places_for_the_chosen_person(tmp_path: Path) -> Non
             assert "Salom Ali" in page.text
             assert "Salom لیلا" in (await browser.get(f"{one}?like=102")).text
             page = await browser.submit(await browser.get(one), f"{one}/preview", chat_id="103", like="102")
-            letter = await home.peik.outbox.service.letter(int(re.findall(r"letter (\d+)", page.text)[0]))
+            letter = await home.peik.outbox.service.letter(int(re.findall(r"message (\d+)", page.text)[0]))
             assert letter.params == '{"text":"Salom لیلا","chat_id":103}'
             page = await browser.submit(page, f"{one}/preview", chat_id="103", like="999")
             assert beside(page) == "like"

@@ -89,7 +89,7 @@ def test_the_list_is_paged_filtered_by_tabs_and_says_what_is_wrong_with_a_filter
             assert f"/admin/letters/{ids[0]}" in (await browser.get(older)).links
             assert "delayed 60" in page.text
             page = await browser.get("/admin/letters?state=waiting")
-            assert "No letter fits" in page.text
+            assert "No message fits" in page.text
             page = await browser.get("/admin/letters?chat_id=7&since=2026-01-01T00:00&method=sendMessage&state=delayed")
             assert [url for url in page.links if url == f"/admin/letters/{ids[6]}"]
             for query in ("state=lost", "bot_id=x", "since=soon", "cursor=x", "text=" + "x" * 300):
@@ -107,7 +107,7 @@ def test_a_dead_letter_is_sent_again_by_hand(tmp_path: Path) -> None:
             page = await browser.get(f"/admin/letters/{letter_id}")
             assert FINAL in page.text
             page = await browser.submit(page, f"/admin/letters/{letter_id}/retry")
-            assert f"Letter {letter_id} is sent again." in page.text
+            assert f"Message {letter_id} is sent again." in page.text
             assert await ended(home, letter_id) is State.COMPLETED
             page = await browser.get(f"/admin/letters/{letter_id}")
             assert "sent again by hand" in page.text
@@ -150,7 +150,7 @@ def test_a_waiting_letter_says_why_and_is_changed_hurried_or_cancelled(tmp_path:
             assert (await home.peik.outbox.service.letter(never)).state is State.CANCELLED
             page = await browser.submit(old, f"/admin/letters/{never}/cancel")
             assert page.url == f"/admin/letters/{never}"
-            assert f"Letter {never} is cancelled" not in page.text, "a refusal is told as one"
+            assert f"Message {never} is cancelled" not in page.text, "a refusal is told as one"
 
     visit(tmp_path, story)
 
@@ -164,7 +164,7 @@ def test_all_of_a_filter_is_dealt_with_after_its_count_was_shown(tmp_path: Path)
             page = await browser.submit(page, "/admin/letters/bulk", button="again")
             assert "sent again: 1" in page.text
             page = await browser.submit(page, "/admin/letters/bulk")
-            assert "Letters sent again: 1" in page.text
+            assert "Messages sent again: 1" in page.text
             assert await ended(home, ids[0]) is State.COMPLETED
             page = await browser.get("/admin/letters?state=failed")
             page = await browser.submit(page, "/admin/letters/bulk", button="Delete")
@@ -175,7 +175,7 @@ def test_all_of_a_filter_is_dealt_with_after_its_count_was_shown(tmp_path: Path)
             page = await browser.submit(await browser.get("/admin/letters"), "/admin/letters/bulk", button="Cancel")
             late = await accept(home, chat=8, send_at_ms=1 << 42)
             page = await browser.submit(page, "/admin/letters/bulk")
-            assert "Letters cancelled: 1" in page.text
+            assert "Messages cancelled: 1" in page.text
             assert (await home.peik.outbox.service.letter(other)).state is State.CANCELLED
             assert (await home.peik.outbox.service.letter(late)).state is State.DELAYED, "it came after the count"
 
