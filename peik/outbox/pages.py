@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
+from starlette.datastructures import FormData, QueryParams
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -42,6 +43,7 @@ FILTERS = (
 LOG_FILTERS = tuple(name for name in FILTERS if name not in ("trace", "cause"))
 WORDS_CHARS_MAX = 120
 ACTS = ("retry", "clear", "cancel")
+TICKED_MAX = 200
 _SAID = {"retry": "letters_all_retried", "clear": "letters_all_cleared", "cancel": "letters_all_cancelled"}
 _OPEN = (State.WAITING, State.DELAYED)
 TEXT_CHARS_MAX = 20_000
@@ -162,9 +164,10 @@ class LetterPages:
         """How many it would be, before anything is done."""
         act = _act(request.query_params.get("act"))
         shown = asked(request.query_params, FILTERS)
+        ticked = ticked_in(request.query_params)
         # What comes from now on was not seen by the person who confirms.
         told = {"until": f"{self._board.peik.clock.wall_ms() / 1000:.3f}", **shown}
-        count = await self._count(act, wanted_in(told, visitor))
+        count = await self._count(act, msgspec.structs.replace(wanted_in(told, visitor), ids=ticked))
         return self._board.page(
             request,
             visitor,
@@ -172,6 +175,7 @@ class LetterPages:
             act=act,
             told=told,
             shown=shown,
+            ticked=sorted(ticked or ()),
             count=count.letters,
             is_least=count.is_least,
             back=f"/admin/letters{query_of(shown)}",
@@ -187,7 +191,8 @@ class LetterPages:
         fields = await request.form()
         act = _act(fields.get("act"))
         told = asked(fields, FILTERS)
-        wanted = wanted_in(told, visitor)
+        ticked = ticked_in(fields)
+        wanted = msgspec.structs.replace(wanted_in(told, visitor), ids=ticked)
         _check_state(act, wanted)
         match act:
             case "retry":
@@ -196,8 +201,10 @@ class LetterPages:
                 count = await self._service.clear_dead(msgspec.structs.replace(wanted, state=None))
             case _:
                 count = await self._service.cancel_all(wanted)
-        self._board.note(request, target=f"{act} {query_of(told)}", detail=f"{count} letters")
-        others = {name: text for name, text in told.items() if name not in ("until", "state", "cause")}
+        these = "" if ticked is None else f" {' '.join(map(str, sorted(ticked)))}"
+        self._board.note(request, target=f"{act} {query_of(told)}{these}", detail=f"{count} letters")
+        gone = ("until",) if ticked else ("until", "state", "cause")
+        others = {name: text for name, text in told.items() if name not in gone}
         return self._board.back(request, visitor, f"/admin/letters{query_of(others)}", said=_SAID[act], count=count)
 
     # ---- a new one ----
@@ -286,6 +293,17 @@ def _priority(text: str) -> int:
 def wanted_in(told: Mapping[str, str], visitor: Visitor) -> LetterFilter:
     """The filter that fields name, over the bots that the visitor may see. Raises BadInput, Forbidden."""
     return visitor.caller.narrow(read_query(LetterQuery, with_zones(told, visitor.zone)).wanted())
+
+
+def ticked_in(fields: QueryParams | FormData) -> frozenset[int] | None:
+    """The rows that were ticked. None: all of the filter is meant, and a form of ticked rows never says that by having none.
+    Raises BadInput."""
+    if not fields.get("ticked"):
+        return None
+    ids = [parse_id(text, "id") for texts in fields.getlist("id") for text in str(texts).split()]
+    if not 0 < len(ids) <= TICKED_MAX:
+        raise BadInput(code="nothing_ticked", detail=f"Tick from 1 to {TICKED_MAX} rows first.")
+    return frozenset(ids)
 
 
 def _act(text: object) -> str:

@@ -145,6 +145,7 @@ class LetterFilter(msgspec.Struct, frozen=True, kw_only=True):
     """Which letters. What is None does not matter."""
 
     state: State | None = None
+    ids: frozenset[int] | None = None  # these and no others
     bot_id: int | None = None
     bot_ids: frozenset[int] | None = None  # what the asker may see
     chat: Chat | None = None

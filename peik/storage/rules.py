@@ -121,13 +121,13 @@ _STATE_SQL = {
 
 
 class Dialect(NamedTuple):
-    """What the two say in their own ways. A chat and a set of bots are bound as `chat` and `bots` make them."""
+    """What the two say in their own ways. A chat and a set of ids are bound as `chat` and `numbers` make them."""
 
     finds: str  # a function: where a text stands in another, 0 if it does not
     cause: str  # of a letter's death
-    among_bots: str
+    among: Callable[[str], str]  # what is bound under a name
     chat: Callable[[Chat], Any]
-    bots: Callable[[Iterable[int]], Any]
+    numbers: Callable[[Iterable[int]], Any]
 
 
 def where(wanted: LetterFilter, at_ms: int, dialect: Dialect) -> tuple[str, dict[str, Any]]:
@@ -137,8 +137,13 @@ def where(wanted: LetterFilter, at_ms: int, dialect: Dialect) -> tuple[str, dict
     if wanted.state is not None:
         terms.append(f"({_STATE_SQL[wanted.state]})")
     plain: tuple[tuple[str, object, str], ...] = (
+        ("these", None if wanted.ids is None else dialect.numbers(wanted.ids), f"l.id {dialect.among('these')}"),
         ("bot_id", wanted.bot_id, "l.bot_id = :bot_id"),
-        ("bot_ids", None if wanted.bot_ids is None else dialect.bots(wanted.bot_ids), f"l.bot_id {dialect.among_bots}"),
+        (
+            "bot_ids",
+            None if wanted.bot_ids is None else dialect.numbers(wanted.bot_ids),
+            f"l.bot_id {dialect.among('bot_ids')}",
+        ),
         ("chat", None if wanted.chat is None else dialect.chat(wanted.chat), "l.chat = :chat"),
         ("user_id", wanted.user_id, "l.user_id = :user_id"),
         ("message_type", wanted.message_type, "l.message_type = :message_type"),

@@ -161,23 +161,54 @@ def test_all_of_a_filter_is_dealt_with_after_its_count_was_shown(tmp_path: Path)
         other = await accept(home, chat=7, send_at_ms=1 << 42)
         async with home.visitor("send") as browser:
             page = await browser.get("/admin/letters?state=failed&chat_id=100")
-            page = await browser.submit(page, "/admin/letters/bulk", button="again")
+            page = await browser.submit(page, "/admin/letters/bulk", button="undelivered ones again")
             assert "sent again: 1" in page.text
             page = await browser.submit(page, "/admin/letters/bulk")
             assert "Messages sent again: 1" in page.text
             assert await ended(home, ids[0]) is State.COMPLETED
             page = await browser.get("/admin/letters?state=failed")
-            page = await browser.submit(page, "/admin/letters/bulk", button="Delete")
+            page = await browser.submit(page, "/admin/letters/bulk", button="Delete the undelivered")
             assert "deleted: 2" in page.text
             page = await browser.submit(page, "/admin/letters/bulk")
             counted = await home.peik.outbox.service.count(LetterFilter(state=State.FAILED))
             assert counted.letters == 0
-            page = await browser.submit(await browser.get("/admin/letters"), "/admin/letters/bulk", button="Cancel")
+            page = await browser.submit(
+                await browser.get("/admin/letters"), "/admin/letters/bulk", button="Cancel the waiting"
+            )
             late = await accept(home, chat=8, send_at_ms=1 << 42)
             page = await browser.submit(page, "/admin/letters/bulk")
             assert "Messages cancelled: 1" in page.text
             assert (await home.peik.outbox.service.letter(other)).state is State.CANCELLED
             assert (await home.peik.outbox.service.letter(late)).state is State.DELAYED, "it came after the count"
+
+    visit(tmp_path, story)
+
+
+def test_ticked_rows_alone_are_dealt_with_and_none_is_never_all(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        ids = await dead(home, 3)
+        waits = [await accept(home, chat=chat, send_at_ms=1 << 42) for chat in (7, 8)]
+        async with home.visitor("send") as browser:
+            page = await browser.get("/admin/letters")
+            assert sum(given.get("form") == "ticked" for _, given in page.tags) == 5
+            ticked = "/admin/letters/bulk?ticked=1"
+            page = await browser.get(f"{ticked}&act=retry")
+            assert page.status == 422
+            assert "Nothing is chosen" in page.text
+
+            page = await browser.get(f"{ticked}&act=retry&id={ids[0]}&id={ids[1]}&id={waits[0]}")
+            assert "sent again: 2" in page.text, "what waits is not sent again"
+            page = await browser.submit(page, "/admin/letters/bulk")
+            assert "Messages sent again: 2" in page.text
+            assert [await ended(home, one) for one in ids[:2]] == [State.COMPLETED] * 2
+            assert (await home.peik.outbox.service.letter(ids[2])).state is State.FAILED
+
+            page = await browser.submit(await browser.get(f"{ticked}&act=cancel&id={waits[0]}"), "/admin/letters/bulk")
+            states = [(await home.peik.outbox.service.letter(one)).state for one in waits]
+            assert states == [State.CANCELLED, State.DELAYED]
+            page = await browser.submit(await browser.get(f"{ticked}&act=clear&id={ids[2]}"), "/admin/letters/bulk")
+            assert "Messages deleted: 1" in page.text
+            assert (await home.peik.outbox.service.count(LetterFilter(state=State.FAILED))).letters == 0
 
     visit(tmp_path, story)
 

@@ -197,8 +197,12 @@ _PLAIN = """regexp_replace(regexp_replace(coalesce(l.failed_reason, ''), '"[^"]*
 _CAUSE = f"CASE WHEN length({_PLAIN}) <= {CAUSE_CHARS_MAX} THEN {_PLAIN} ELSE left({_PLAIN}, {CAUSE_CHARS_MAX - 1}) || '…' END"
 
 
-_AMONG_BOTS = "= ANY (:bot_ids::bigint[])"
-DIALECT = rules.Dialect("strpos", _CAUSE, _AMONG_BOTS, queries.encode, sorted)
+def _among(name: str) -> str:
+    return f"= ANY (:{name}::bigint[])"
+
+
+_AMONG_BOTS = _among("bot_ids")
+DIALECT = rules.Dialect("strpos", _CAUSE, _among, queries.encode, sorted)
 
 
 async def logged(session: PostgresSession, below: tuple[int, int], limit: int) -> list[LoggedMessage]:
@@ -279,7 +283,8 @@ async def _looked(
         ("since_id", await _id_at(session, wanted.since_ms, -rules.CLOCK_SLACK_MS), "o.id >= :since_id"),
         ("until_id", await _id_at(session, wanted.until_ms, rules.CLOCK_SLACK_MS), "o.id < :until_id"),
     )
-    within = " AND ".join(["true", *(term for _, value, term in ids if value is not None)])
+    these = [] if wanted.ids is None else [f"o.id {_among('these')}"]
+    within = " AND ".join(["true", *these, *(term for _, value, term in ids if value is not None)])
     query: NamedQuery = filled(_PEOPLE_SQL[way], within=within, of_bots=_of_bots(wanted))
     bound: dict[str, object] = {name: value for name, value, _ in ids if value is not None}
     return query.written, bound | ({"ended": PHASE_OF[wanted.state]} if wanted.state in rules.ENDS else {})

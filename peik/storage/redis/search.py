@@ -127,7 +127,9 @@ async def views(client: RedisClient, ids: Sequence[int], at_ms: int) -> list[Let
 async def _candidates(client: RedisClient, wanted: LetterFilter, before: int | None) -> AsyncIterator[list[int]]:
     """Ids below a given one, the newest first. Letters that are dead or in flight are few among many, and known by themselves."""
     few: list[int] | None = None
-    if wanted.state is State.FAILED:
+    if wanted.ids is not None:
+        few = list(wanted.ids)
+    elif wanted.state is State.FAILED:
         few = await _members(client, "dead")
     elif wanted.state is State.ACTIVE:
         few = await _in_flight(client)
@@ -173,6 +175,7 @@ def is_wanted(view: LetterView, wanted: LetterFilter) -> bool:
     )
     return (
         all(asked is None or asked == has for asked, has in same)
+        and (wanted.ids is None or view.id in wanted.ids)
         and (wanted.bot_ids is None or view.bot_id in wanted.bot_ids)
         and (wanted.since_ms is None or view.created_at_ms >= wanted.since_ms)
         and (wanted.until_ms is None or view.created_at_ms <= wanted.until_ms)

@@ -277,8 +277,12 @@ def _bots(bot_ids: Iterable[int]) -> str:
     return msgspec.json.encode(sorted(bot_ids)).decode()
 
 
-_AMONG_BOTS = "IN (SELECT value FROM json_each(:bot_ids))"
-DIALECT = rules.Dialect("instr", "cause_of(l.failed_reason)", _AMONG_BOTS, lambda chat: chat, _bots)
+def _among(name: str) -> str:
+    return f"IN (SELECT value FROM json_each(:{name}))"  # noqa: S608  a name of ours
+
+
+_AMONG_BOTS = _among("bot_ids")
+DIALECT = rules.Dialect("instr", "cause_of(l.failed_reason)", _among, lambda chat: chat, _bots)
 
 
 def page(
@@ -339,7 +343,8 @@ class _Look:
             ("since_id", _id_at(connection, wanted.since_ms, -rules.CLOCK_SLACK_MS), "o.id >= :since_id"),
             ("until_id", _id_at(connection, wanted.until_ms, rules.CLOCK_SLACK_MS), "o.id < :until_id"),
         )
-        self._within = " AND ".join(["1", *(term for _, value, term in ids if value is not None)])
+        these = [] if wanted.ids is None else [f"o.id {_among('these')}"]
+        self._within = " AND ".join(["1", *these, *(term for _, value, term in ids if value is not None)])
         self._of_bots = "1"
         if wanted.bot_id is not None:
             self._of_bots = "b.bot_id = :bot_id"

@@ -149,6 +149,12 @@ async def test_every_state_is_paged_from_the_newest_down(place: Place) -> None:
         assert await found(state=State.WAITING, bot_ids=frozenset([OTHER_BOT])) == [others]
         assert await found(state=State.DELAYED) == [scheduled, backs_off]
         assert await found(chat=1) == [others, delivered]
+        these = frozenset([delivered, dead, waiting, scheduled, 1])
+        assert await found(ids=these) == [scheduled, waiting, dead, delivered]
+        assert await found(ids=these, state=State.FAILED) == [dead]
+        assert (await store.count(LetterFilter(ids=these, state=State.DELAYED), most=9)).letters == 1
+        assert await store.clear_dead(LetterFilter(ids=these - {dead}), at_ms=NOW, limit=9) == 0
+        assert await store.clear_dead(LetterFilter(ids=these), at_ms=NOW, limit=9) == 1
 
 
 @pytest.mark.parametrize("first_look", [2, 8, 1000])

@@ -75,6 +75,29 @@ document.addEventListener("click", (event) => {
   }
 });
 
+// Rows that are ticked: the bar of what can be done with them is there only while there are some.
+const ticked = document.getElementById("ticked");
+
+function tally() {
+  const boxes = [...document.querySelectorAll("input[form=ticked]")];
+  const count = boxes.filter((one) => one.checked).length;
+  ticked.hidden = !count;
+  ticked.querySelector("[data-ticked]").textContent = count ? new Intl.NumberFormat(document.documentElement.lang).format(count) : "";
+  const all = document.querySelector("[data-tick-all]");
+  if (!all) return;
+  all.checked = count > 0 && count === boxes.length;
+  all.indeterminate = count > 0 && count < boxes.length;
+}
+
+if (ticked) {
+  document.addEventListener("change", (event) => {
+    if (event.target.matches("[data-tick-all]")) for (const one of document.querySelectorAll("input[form=ticked]")) one.checked = event.target.checked;
+    if (event.target.matches("[data-tick-all], input[form=ticked]")) tally();
+  });
+  document.addEventListener("peik:swapped", tally);
+  tally();
+}
+
 // A search that looked through a part goes on by itself, as long as the page is looked at and there is little on it.
 const FULL = 100;
 let looks = 0;
