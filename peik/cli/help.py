@@ -23,7 +23,7 @@ RUNNING, SENDING, RECEIVING, WORK, ACCOUNTS, ACCESS, OPERATING = GROUPS = (
 )
 
 _FIRST = (
-    ("demo", "watch it live through an outage and a crash; needs no token"),
+    ("demo", "watch it live, through an outage and a crash"),
     ("serve", "run it: keep what comes in, deliver what goes out"),
     ("doctor", "see whether it can work here, and what to change"),
     ('send 42 "Hello"', "send a message; once its id is printed, it is durable"),

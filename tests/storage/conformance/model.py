@@ -3,7 +3,7 @@
 from collections import Counter
 from dataclasses import dataclass, field
 
-from peik.core.letter import Chat, Draft, LaneKey, State
+from peik.core.letter import LIFTED_RANKS, Chat, Draft, LaneKey, State
 from peik.core.lifecycle import Settlement
 from peik.outbox.store import LetterView, Retention, Tally
 
@@ -19,6 +19,7 @@ class Known:
     chat: Chat
     number: int
     stands: str
+    rank: int
     due_at: int | None = None
     awaits: int | None = None
     is_marked: bool = False
@@ -45,13 +46,27 @@ class Model:
     def accept(self, letter_id: int, draft: Draft, now: int) -> None:
         is_apart = draft.send_at_ms is not None and draft.send_at_ms > now
         chat = self.aliases.get(draft.chat, draft.chat)
-        letter = Known(letter_id, draft, chat, 0, APART if is_apart else LANE, awaits=draft.awaits)
+        letter = Known(letter_id, draft, chat, 0, APART if is_apart else LANE, draft.rank, awaits=draft.awaits)
         if is_apart:
             letter.due_at = draft.send_at_ms
         else:
             letter.number = self._take_number()
             self._merge_older(letter)
         self.letters[letter_id] = letter
+
+    def lift(self, named: int | None, rank: int) -> None:
+        """What a new letter names goes with it, and what that one waits for; and what none of them may pass."""
+        letter = self.letters.get(named or 0)
+        if letter is None or letter.stands not in (LANE, APART):
+            return
+        if letter.rank > rank:
+            letter.rank = rank
+            if letter.stands == LANE:
+                for other in self.letters.values():
+                    is_before = other.stands == LANE and _lane(other) == _lane(letter) and other.number < letter.number
+                    if is_before and other.rank in LIFTED_RANKS:
+                        other.rank = min(other.rank, rank)
+        self.lift(letter.awaits if letter.merged_into is None else letter.merged_into, rank)
 
     def _merge_older(self, newer: Known) -> None:
         for older in self.letters.values():
@@ -154,7 +169,7 @@ class Model:
         found: dict[LaneKey, list[Known]] = {}
         for letter in self.letters.values():
             if letter.stands == LANE:
-                found.setdefault((letter.chat, letter.draft.thread), []).append(letter)
+                found.setdefault(_lane(letter), []).append(letter)
         return {key: [one.id for one in sorted(lane, key=_order)] for key, lane in found.items()}
 
     def differences(self, letter: Known, view: LetterView | None, now: int) -> dict[str, object]:
@@ -171,5 +186,9 @@ class Model:
         return {name: (value, getattr(view, name)) for name, value in expected.items() if getattr(view, name) != value}
 
 
+def _lane(letter: Known) -> LaneKey:
+    return (letter.chat, letter.draft.thread)
+
+
 def _order(letter: Known) -> tuple[int, int]:
-    return (letter.draft.rank, letter.number)
+    return (letter.rank, letter.number)

@@ -93,6 +93,8 @@ class Life(RuleBasedStateMachine):
             awaits = data.draw(st.sampled_from(refers), label="awaits") if refers else None
             made.append(draft(send_at_ms=sends_at, expires_at_ms=expires_at, awaits=awaits, **terms))
         accepted = self.do(self.store.accept(made, at_ms=self.now))
+        for given in made:
+            self.model.lift(given.awaits, given.rank)
         for one, given in zip(accepted, made, strict=True):
             self.model.accept(one.letter_id, given, self.now)
 
