@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Page
 
+from tests.clients import node
 from tests.dashboard.browser import browser, page_of
 from tests.dashboard.furnishing import furnished
 from tests.dashboard.screens import NARROW, SIGN_IN, WIDE, pages_of, sign_in
@@ -14,6 +15,13 @@ from tests.dashboard.screens import NARROW, SIGN_IN, WIDE, pages_of, sign_in
 pytestmark = pytest.mark.gate  # a browser, on every page
 
 DIRECTIONS = {"en": "ltr", "fa": "rtl"}
+
+# WCAG 2.2 A and AA, and what axe holds to be good practice; minor remarks are left out.
+_GRAVE = ("critical", "serious", "moderate")
+_VIOLATIONS = """async (grave) => (await axe.run(document, {
+  runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
+})).violations.filter((one) => grave.includes(one.impact))
+  .map((one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`)"""
 
 _FAULTS = Path(__file__).with_name("faults.js").read_text()
 
@@ -31,6 +39,46 @@ def test_nothing_is_cut_off_covered_or_nameless_on_any_page(tmp_path: Path) -> N
                         if path == SIGN_IN:
                             await sign_in(page, demo.url)
             assert faults == {}
+
+    asyncio.run(story())
+
+
+def test_axe_finds_nothing_serious_on_any_page(tmp_path: Path) -> None:
+    node.wanted(has_packages=True)
+    axe = (node.PACKAGES / "axe-core" / "axe.min.js").read_text()
+
+    async def story() -> None:
+        async with furnished(tmp_path) as demo, browser() as opened:
+            found: dict[str, list[str]] = {}
+            for language, width, is_dark in (("en", WIDE, False), ("fa", 390, True)):
+                async with page_of(opened, width=width, language=language, is_dark=is_dark) as page:
+                    for name, path in pages_of(demo).items():
+                        await page.goto(demo.url + path)
+                        await page.evaluate(
+                            "document.querySelectorAll('main details').forEach((one) => (one.open = true))"
+                        )
+                        await page.evaluate(axe)
+                        if violations := await page.evaluate(_VIOLATIONS, sorted(_GRAVE)):
+                            found[f"{name} in {language}"] = violations
+                        if path == SIGN_IN:
+                            await sign_in(page, demo.url)
+            assert found == {}
+
+    asyncio.run(story())
+
+
+def test_axe_sees_what_is_serious() -> None:
+    node.wanted(has_packages=True)
+    axe = (node.PACKAGES / "axe-core" / "axe.min.js").read_text()
+
+    async def story() -> None:
+        async with browser() as opened, page_of(opened) as page:
+            await page.set_content(
+                '<html lang="en"><title>x</title><main><p style="color: #ccc">pale</p><input></main>'
+            )
+            await page.evaluate(axe)
+            found = await page.evaluate(_VIOLATIONS, sorted(_GRAVE))
+            assert {one.partition(":")[0] for one in found} >= {"color-contrast", "label"}
 
     asyncio.run(story())
 
