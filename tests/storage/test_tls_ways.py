@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from peik.archive.wiring import archive_of
 from peik.clock import SystemClock
+from peik.errors import StartError
 from peik.settings.config import load
 from peik.storage.open import store_of
 from tests.patience import PATIENCE_S
@@ -28,12 +30,7 @@ async def open_store(url: str) -> None:
 
 
 async def open_archive(url: str) -> None:
-    archive = archive_of(url, store="sqlite:///x.db")
-    try:
-        await archive.open()
-    finally:
-        if url.startswith("mongodb"):  # its client looks for a server until it is closed
-            await archive.close()
+    await archive_of(url, store="sqlite:///x.db").open()
 
 
 WAYS: dict[str, tuple[Open, str, bytes]] = {
@@ -72,10 +69,11 @@ def test_nothing_but_a_question_for_tls_goes_to_a_server_without_it(kind: str, t
             async with asyncio.timeout(PATIENCE_S):
                 await is_heard.wait()
             asked.cancel()
-            with contextlib.suppress(BaseException):
+            with contextlib.suppress(asyncio.CancelledError, StartError):
                 await asked
         assert all(said.startswith(first) and PASSWORD not in said for said in heard), heard
         if first == SSL_REQUEST:
             assert set(heard) == {SSL_REQUEST}, "and nothing behind it"
 
     asyncio.run(story())
+    gc.collect()  # what was opened and not closed warns here, and not in another test

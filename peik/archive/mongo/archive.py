@@ -239,6 +239,19 @@ class MongoArchive:
 
     async def open(self) -> None:
         try:
+            await self._connect()
+        except BaseException:  # a client that is only dropped goes on looking for its server
+            await self._server.close()
+            raise
+        self._messages = Messages(self._server)
+        self._feed = MongoFeed(self._server)
+        self._logs = Logs(self._server)
+        self._copying = Copying(self._server, self._feed)
+        self.bringing_over = BringingOver(self._server)
+        self.bringing_over.start()
+
+    async def _connect(self) -> None:
+        try:
             self._server.connect()
             async with self._server.asked():
                 for name, indexes in INDEXES.items():
@@ -246,14 +259,7 @@ class MongoArchive:
         except (errors.ConfigurationError, errors.InvalidURI, ValueError) as error:
             raise StartError(f"PEIK_ARCHIVE is not an address of a MongoDB server: {error}.") from error
         except StoreUnavailable as error:
-            await self._server.close()
             raise StartError(f"Cannot use {self._server.shown} as the archive: {error.detail}") from error
-        self._messages = Messages(self._server)
-        self._feed = MongoFeed(self._server)
-        self._logs = Logs(self._server)
-        self._copying = Copying(self._server, self._feed)
-        self.bringing_over = BringingOver(self._server)
-        self.bringing_over.start()
 
     async def close(self) -> None:
         await self.bringing_over.stop()

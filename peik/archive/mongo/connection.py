@@ -41,6 +41,7 @@ class MongoServer:
 
     def __init__(self, url: str) -> None:
         self._url = url
+        self._client: AsyncMongoClient[Document] | None = None
         self.trouble: StoreUnavailable | None = None
 
     @property
@@ -52,10 +53,11 @@ class MongoServer:
     def connect(self) -> None:
         said = {name.lower() for name, _ in parse_qsl(urlsplit(self._url).query)}
         bounds: dict[str, Any] = {name: bound for name, bound in _BOUNDS.items() if name.lower() not in said}
-        self._client: AsyncMongoClient[Document] = AsyncMongoClient(self._url, appname="peik archive", **bounds)
-        name = self._client.get_default_database(DATABASE).name
+        client: AsyncMongoClient[Document] = AsyncMongoClient(self._url, appname="peik archive", **bounds)
+        self._client = client
+        name = client.get_default_database(DATABASE).name
         # What the address says of reading and writing does not count: other values would break the promise.
-        self.database: AsyncDatabase[Document] = self._client.get_database(
+        self.database: AsyncDatabase[Document] = client.get_database(
             name, codec_options=_DATES, read_preference=ReadPreference.PRIMARY, write_concern=_DURABLE
         )
 
@@ -64,7 +66,10 @@ class MongoServer:
         return self.database.get_collection(name, read_concern=ReadConcern("majority"))
 
     async def close(self) -> None:
-        await self._client.close()
+        """Also where it was never connected."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
 
     @asynccontextmanager
     async def asked(self) -> AsyncIterator[None]:
