@@ -343,6 +343,22 @@ def test_a_key_that_is_ended_while_it_listens(tmp_path: Path, why: str) -> None:
     run(tmp_path, story)
 
 
+def test_a_server_that_breaks_every_connection_off_is_not_asked_again_and_again() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.begin()
+        await until(lambda: stage.notebook.state is not None)
+        before = len(stage.server.requests)
+        for _ in range(20):
+            if stage.server.senders[-1].is_connected():
+                stage.server.senders[-1].reconnected()
+            await asyncio.sleep(0.05)
+        assert [one.trouble for one in stage.notebook.lost] == [Trouble.OFFLINE]
+        assert "times within a minute" in stage.notebook.lost[0].words
+        assert len(stage.server.requests) - before <= 12
+
+    play(story)
+
+
 def test_differences_in_slices_bring_everything_once_and_in_order() -> None:
     async def story(stage: Stage) -> None:
         await stage.begin()

@@ -1,5 +1,5 @@
 """Telethon's client with three things changed: who gets its updates and when its state counts, that a hole in them is told
-instead of skipped, and that it catches up after every reconnect.
+instead of skipped, and that it catches up after every reconnect, of which there are few in a row.
 
 All of it rests on how Telethon 1.45 is built inside, so `check_telethon` looks at that first.
 """
@@ -178,6 +178,8 @@ class UpdateIntake:
 AGAIN_S = 5.0  # after a difference that Telegram could not give; Telethon by itself would wait 15 minutes
 AGAIN_S_MAX = 900.0
 FAILURES_MAX = 5  # of one difference; then the history is read as well
+RECONNECTS_MAX = 3  # by Telethon itself, within RECONNECT_S
+RECONNECT_S = 60.0
 _LEAST_S = 0.001
 
 # What calls what, inside Telethon: our changes are heard of only as long as it is so.
@@ -317,6 +319,7 @@ class WatchedTelegram(TelegramClient):  # type: ignore[misc]
         self._message_box = WatchedBox(self._log["messagebox"], self._on_gap)
         self._intake: UpdateIntake | None = None
         self.qr_news = asyncio.Event()
+        self._reconnected_at: list[float] = []
 
     async def begin(self, intake: UpdateIntake, place: UpdatesPlace | None) -> None:
         """Hand updates to this intake, from that place on. Once for each connect."""
@@ -375,6 +378,15 @@ class WatchedTelegram(TelegramClient):  # type: ignore[misc]
         return []
 
     async def _handle_auto_reconnect(self) -> None:
+        """Telethon connects anew at once, and asks what it had asked: where that is what the server breaks off for, hundreds of
+        times a minute. After a few times whoever runs the session decides when to connect."""
+        now = asyncio.get_running_loop().time()
+        self._reconnected_at = [at for at in self._reconnected_at if now - at < RECONNECT_S] + [now]
+        if len(self._reconnected_at) > RECONNECTS_MAX:
+            words = f"Telegram broke the connection off {len(self._reconnected_at)} times within a minute."
+            self.mark_lost(ClientError(Trouble.OFFLINE, words))
+            await self.disconnect()
+            return
         await super()._handle_auto_reconnect()
         if self._intake is not None:
             await self.catch_up()
