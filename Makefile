@@ -23,7 +23,7 @@ INSTALL := $(PYTHON) -I tests/surroundings.py --installing
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof people-proof jobs-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
+.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof people-proof jobs-proof accounts-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -160,6 +160,10 @@ people-proof: tools  ## Answers amid news to 1,200 chats, and a hundred edits, b
 jobs-proof: tools  ## 1000 downloads of 200 users by workers that are killed, on SQLite and Redis; about a minute and a half.
 	@$(INSTALL) $(BIN)/python -m tests.machine
 	for store in sqlite redis; do for kills in 0 10; do $(BIN)/python -m proofs.jobs --store $$store --kills $$kills || exit 1; done; done
+
+accounts-proof: tools  ## An hour of 20 accounts on two nodes against a strict MTProto server, with kills, freezes, floods and revocations.
+	@$(INSTALL) $(BIN)/python -m tests.machine
+	$(BIN)/python -m proofs.accounts $(ARGS)
 
 deploy-check: tools  ## Replay the image's steps, run what they make, live through profile crawler; about two minutes, most of it as root.
 	@$(INSTALL) $(BIN)/python -m tests.machine

@@ -37,16 +37,20 @@ NOT_FOUND = -404
 class LoopbackTelegram(TlTelegram):
     """Two data centres; the account belongs to the second one, and the first one says so."""
 
-    def __init__(self) -> None:
+    def __init__(self, private: keys.RSAPrivateKey | None = None, *, home: int = HOME) -> None:
         super().__init__()
-        self._private = keys.generate_private_key(public_exponent=65537, key_size=2048)
+        self._private = private or keys.generate_private_key(public_exponent=65537, key_size=2048)
+        self.home = home
         self.ports: dict[int, int] = {}
         self.proxy_port = 0
         self.proxy_secret = bytes(range(16))
-        self.keys: dict[int, dict[int, bytes]] = {2: {}, HOME: {}}  # by data centre and id of the key
+        self.keys: dict[int, dict[int, bytes]] = {2: {}, home: {}}  # by data centre and id of the key
         self.lines: set[_Line] = set()
         self.opened = 0  # connections that were ever made
         self.by_proxy = 0
+        self.files_at: int | None = None  # the data centre where all files are, whatever their messages say
+        self.tells_late = False  # of the other data centre: only when the code is given
+        self.imported: set[bytes] = set()  # keys that are the account's by an exported authorization
         self.asking: _Line | None = None  # whose request is answered just now
 
     @property
@@ -68,22 +72,35 @@ class LoopbackTelegram(TlTelegram):
 
     def push(self, update: Any) -> None:
         for line in self.lines:
-            if line.dc == HOME and line.key in self.signed_in:
+            if line.dc == self.home and line.key in self.signed_in:
                 line.tell(types.Updates([update], [self.sara()], self.chats(), self.at, 0))
 
     def answer_at(self, dc: int, request: Any, key: bytes) -> Any:
         """Of a data centre where the account does not live: nothing but the way to the other one."""
         name = type(request).__name__.removesuffix("Request")
-        if dc != HOME and name in ("SendCode", "SignIn"):
-            return f"PHONE_MIGRATE_{HOME}"
-        if dc != HOME and name == "ExportLoginToken" and self.token_is_scanned:
-            return types.auth.LoginTokenMigrateTo(HOME, b"token")
+        if self.tells_late and dc != self.home and name == "SignIn":
+            return f"USER_MIGRATE_{self.home}"
+        if dc != self.home and name in ("SendCode", "SignIn") and not self.tells_late:
+            return f"PHONE_MIGRATE_{self.home}"
+        if dc != self.home and name == "ExportLoginToken" and self.token_is_scanned:
+            return types.auth.LoginTokenMigrateTo(self.home, b"token")
+        if name == "GetFile" and self.files_at not in (None, dc):
+            return f"FILE_MIGRATE_{self.files_at}"
+        if key in self.imported and name == "GetFile":
+            return self.on_GetFile(request)
+        if name == "ImportAuthorization":
+            assert (request.id, request.bytes) == (self.me_id, b"exported"), "nobody exported this"
+            self.imported.add(key)
+            return types.auth.Authorization(user=self.me())
         return self.answer(request, key)
+
+    def on_ExportAuthorization(self, request: Any) -> Any:  # noqa: N802
+        return types.auth.ExportedAuthorization(self.me_id, b"exported")
 
     def on_GetConfig(self, request: Any) -> Any:  # noqa: N802  as in the class above
         config = super().on_GetConfig(request)
         config.dc_options = [types.DcOption(dc, "127.0.0.1", port) for dc, port in self.ports.items()]
-        config.this_dc = HOME
+        config.this_dc = self.home
         return config
 
     @asynccontextmanager
@@ -255,7 +272,7 @@ class _Line:
         try:
             answer = self.telegram.answer_at(self.dc, asked, self.key)
             if isinstance(answer, str):
-                self._refuse(message_id, 303, answer)
+                self._refuse(message_id, 303 if "_MIGRATE_" in answer else 400, answer)
                 return
             body = _written(answer)
         except RPCError as error:
