@@ -1,100 +1,102 @@
-"""Files beyond 50 MB without a Bot API server of your own: the same downloads, sent over MTProto by Pyrogram (kurigram).
+"""Over MTProto, by Pyrogram (kurigram), with API_ID and API_HASH: files beyond the Bot API's 50 MB, and the bot itself for who
+has it there already (`--pyrogram`).
 
-    API_ID=… API_HASH=… BOT_TOKEN=… SUPPORT_CONTACT=@you FILE_MAX=2000M python -m examples.downloader_bot.big
-
-It is thin: links to plain files only, no gate, no panel. What it shows besides: messages that came while it was away are
-recovered through Peik, and a job that was being done is done again.
+The Pyrogram bot is the same bot. What comes over MTProto is handed to the same handlers (the gate, the panel, broadcasts, links),
+and what they say goes out through Peik. What came while it was away is recovered by Peik, into the same handlers.
 """
 
-import asyncio
-import os
+import itertools
+from pathlib import Path
 from typing import Any
 
-from pyrogram import Client, filters, idle
-from pyrogram.handlers import MessageHandler
+from aiogram import Bot, Dispatcher
+from aiogram.types import Update
+from pyrogram import Client, errors, filters
+from pyrogram.handlers import CallbackQueryHandler, MessageHandler
 
-from examples.downloader_bot.fetching import Fetcher, PageInstead
-from examples.downloader_bot.links import link_in, sent_as
-from examples.downloader_bot.settings import Settings, settings_of
-from examples.downloader_bot.words import language_of, megabytes, words_of
-from peik import Job, JobHopeless, JobLater, Peik
-from peik.integrations.pyrogram import note_handled, recover_missed_messages
+from examples.downloader_bot.book import Stored
+from examples.downloader_bot.settings import CLOUD_BYTES_MAX, Settings
+from examples.downloader_bot.words import megabytes
+from peik import Job, JobLater
 
 CONNECT_S = 5.0
 
 
-class BigBot:
-    def __init__(self, client: Client, peik: Peik, settings: Settings, fetcher: Fetcher) -> None:
+def client_of(settings: Settings, name: str, *, is_deaf: bool) -> Client:
+    """Its session file lies beside the bot's book. `is_deaf`: it only sends."""
+    folder = settings.book.absolute().parent
+    return Client(
+        name,
+        api_id=settings.api_id,
+        api_hash=settings.api_hash,
+        bot_token=settings.token,
+        workdir=str(folder),
+        no_updates=is_deaf,
+    )
+
+
+class MtprotoUploads:
+    def __init__(self, client: Client, *, over_bytes: int = CLOUD_BYTES_MAX) -> None:
         self._client = client
-        self._peik = peik
-        self._settings = settings
-        self._fetcher = fetcher
+        self.over_bytes = over_bytes
 
-    def add(self) -> None:
-        """Register its handler and its kind of jobs, before anything is opened."""
-        self._client.add_handler(MessageHandler(self.got_text, filters.private & filters.text))
-        self._peik.job(
-            "big_download",
-            concurrency=self._settings.downloads,
-            per_user=self._settings.downloads_per_user,
-            timeout=self._settings.timeout_s,
-            folder=self._settings.file_bytes_max,
-            jobs_a_day=self._settings.downloads_a_day,
-        )(self.download)
-
-    async def got_text(self, _: Client, message: Any) -> None:
-        """A message may come twice (it was recovered, and had been handled): by its key it is one job."""
-        words = words_of(language_of(message.from_user.language_code))
-        url = link_in(message.text)
-        if url is None:
-            await message.reply(words("no_link"))
-            return
-        await self._peik.queue_job(
-            "big_download",
-            user=message.from_user.id,
-            chat_id=message.chat.id,
-            bot_id=self._settings.bot_id,
-            language=words.language,
-            label=words("download"),
-            on_done="delete",
-            key=f"{message.chat.id}:{message.id}",
-            params={"url": url, "chat": message.chat.id, "language": words.language},
-        )
-
-    async def download(self, job: Job) -> dict[str, int]:
-        """The file goes over MTProto in chunks, straight from the job's folder. It is no letter: if the worker dies between
-        Telegram's answer and ours, it is sent once more."""
+    async def send(self, job: Job, file: Path, kind: str) -> Stored:
+        """The file goes in chunks, straight from the job's folder, and its id is the Bot API's as well. It is no letter: if the
+        worker dies between Telegram's answer and ours, it is sent once more."""
         if not self._client.is_connected:
             raise JobLater(CONNECT_S, "The bot is not connected to Telegram yet.")
-        words = words_of(job.params["language"])
-        try:
-            file = await self._fetcher.fetch(job, job.params["url"], words)
-        except PageInstead:
-            raise JobHopeless(words("nothing_found")) from None
 
         async def on_chunk(sent: int, whole: int) -> None:
             await job.progress(sent / whole, f"↑ {megabytes(sent)}")
 
-        send = getattr(self._client, f"send_{sent_as(file.name)}")
-        await send(job.params["chat"], str(file), caption=file.name, progress=on_chunk)
-        return {"bytes": file.stat().st_size}
+        try:
+            send = getattr(self._client, f"send_{kind}")
+            message = await send(job.params["person"], str(file), caption=file.name, progress=on_chunk)
+        except errors.FloodWait as wait:
+            raise JobLater(float(wait.value), "Telegram asks the bot to wait.") from None
+        for found in ("video", "audio", "document"):  # Telegram may have made another kind of it
+            if getattr(message, found, None) is not None:
+                return Stored(kind=found, file_id=getattr(message, found).file_id)
+        raise AssertionError("a file that was sent is in the message")
 
 
-async def main() -> None:
-    settings = settings_of()
-    client = Client(
-        "downloader_bot", api_id=int(os.environ["API_ID"]), api_hash=os.environ["API_HASH"], bot_token=settings.token
-    )
-    peik = Peik.open(settings.store, token=settings.token)
-    fetcher = Fetcher(bytes_max=settings.file_bytes_max, may_be_private=settings.may_be_private)
-    BigBot(client, peik, settings, fetcher).add()
-    async with fetcher, peik:
-        note_handled(client, peik)
-        await client.start()
-        await recover_missed_messages(client, settings.token, peik=peik, policy="both")
-        await idle()
-        await client.stop()
+class PyrogramBot:
+    """A client whose updates go into aiogram's handlers. One that raises is tried again if it came by a recovery."""
+
+    def __init__(self, client: Client, dispatcher: Dispatcher, bot: Bot) -> None:
+        self._dispatcher = dispatcher
+        self._bot = bot
+        self._numbers = itertools.count(1)
+        client.add_handler(MessageHandler(self.message, filters.private))
+        client.add_handler(CallbackQueryHandler(self.press))
+
+    async def message(self, _: Client, message: Any) -> None:
+        await self._feed(message=_message(message))
+
+    async def press(self, _: Client, press: Any) -> None:
+        data = press.data if isinstance(press.data, str) else press.data.decode(errors="replace")
+        facts = {"id": str(press.id), "from": _person(press.from_user), "chat_instance": "0", "data": data}
+        await self._feed(callback_query={**facts, "message": _message(press.message)} if press.message else facts)
+
+    async def _feed(self, **update: Any) -> None:
+        body = {"update_id": next(self._numbers), **update}
+        await self._dispatcher.feed_update(self._bot, Update.model_validate(body, context={"bot": self._bot}))
 
 
-if __name__ == "__main__":
-    asyncio.run(main())
+def _message(message: Any) -> dict[str, Any]:
+    """As the Bot API has it: what the handlers of this bot read."""
+    chat, sender = message.chat, message.from_user
+    kind = {"BOT": "private"}.get(chat.type.name, chat.type.name.lower())
+    found = {
+        "message_id": message.id,
+        "date": int(message.date.timestamp()),
+        "chat": {"id": chat.id, "type": kind, "title": chat.title, "first_name": chat.first_name},
+        "text": None if message.text is None else str(message.text),
+        "caption": None if message.caption is None else str(message.caption),
+    }
+    return {**found, "from": _person(sender)} if sender is not None else found
+
+
+def _person(user: Any) -> dict[str, Any]:
+    names = {"first_name": user.first_name or "", "last_name": user.last_name, "username": user.username}
+    return {"id": user.id, "is_bot": bool(user.is_bot), "language_code": user.language_code, **names}

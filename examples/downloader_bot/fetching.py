@@ -10,6 +10,7 @@ from urllib.parse import unquote, urlsplit
 import aiohttp
 
 from examples.downloader_bot.links import host_of, is_public
+from examples.downloader_bot.settings import Settings
 from examples.downloader_bot.words import Words, megabytes
 from peik import Job, JobHopeless
 
@@ -31,9 +32,10 @@ class Blocked(OSError):
 class Fetcher:
     """One session for all downloads of the worker."""
 
-    def __init__(self, *, bytes_max: int, may_be_private: bool) -> None:
-        self._bytes_max = bytes_max
-        self._may_be_private = may_be_private
+    def __init__(self, settings: Settings) -> None:
+        self._bytes_max = settings.file_bytes_max
+        self._may_be_private = settings.may_be_private
+        self._proxy = settings.proxy or None
 
     async def __aenter__(self) -> Self:
         # Looked at here, the address is the one that is really connected to, after every redirect and whatever DNS says.
@@ -47,7 +49,7 @@ class Fetcher:
 
     def _socket(self, address: tuple[int, int, int, str, tuple[str, int]]) -> socket.socket:
         family, kind, protocol, _, place = address
-        if not self._may_be_private and not is_public(place[0]):
+        if not self._may_be_private and self._proxy is None and not is_public(place[0]):
             raise Blocked(f"{place[0]} is not on the open internet")
         return socket.socket(family, kind, protocol)
 
@@ -55,6 +57,7 @@ class Fetcher:
         """The file, in the job's folder. Raises JobHopeless in the words of whoever asked, PageInstead, and what the network
         raises when it gives no more."""
         part = _Part(job.folder / "part")
+        await self._check_host(url, words)
         for left in reversed(range(TRIES)):
             before = part.size
             try:
@@ -76,12 +79,23 @@ class Fetcher:
                 return part.path.rename(job.folder / name)
         raise AssertionError("the last try returns or raises")
 
+    async def _check_host(self, url: str, words: Words) -> None:
+        """A proxy connects by itself, so that the link is looked at before; what it redirects to is the proxy's to refuse."""
+        if self._proxy is None or self._may_be_private:
+            return
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host_of(url), None)
+        except OSError:  # the proxy may know that name
+            return
+        if not all(is_public(str(one[4][0])) for one in found):
+            raise JobHopeless(words("not_allowed"))
+
     async def _go_on(self, job: Job, url: str, part: "_Part", words: Words) -> str:
         """The file's name, once it is whole."""
         headers = {"Accept-Encoding": "identity"}
         if part.size and part.tag:
             headers |= {"Range": f"bytes={part.size}-", "If-Range": part.tag}
-        async with self._http.get(url, headers=headers) as answer:
+        async with self._http.get(url, headers=headers, proxy=self._proxy) as answer:
             answer.raise_for_status()
             if answer.content_type in {"text/html", "application/xhtml+xml"}:
                 raise PageInstead

@@ -1,5 +1,6 @@
 """What people say to the bot, and what it does for them."""
 
+import itertools
 import re
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -22,6 +23,7 @@ from examples.downloader_bot.book import Book, Person
 from examples.downloader_bot.links import FILE, QUALITIES, is_plain, link_in
 from examples.downloader_bot.settings import Settings
 from examples.downloader_bot.words import LANGUAGES, Words, language_of, megabytes, words_of
+from examples.downloader_bot.work import asked_job, download_job
 from peik import Conflict, Peik, Refused
 
 SEND_WAIT_S = 10.0
@@ -55,7 +57,7 @@ def people_router() -> Router:
     router.message.register(help_out, Command("help"))
     router.message.register(cancel, Command("cancel"))
     router.callback_query.register(set_language, F.data.startswith("language:"))
-    router.callback_query.register(pressed_quality, F.data.startswith("get:"))
+    router.callback_query.register(pressed_quality, F.data.startswith("get:") | F.data.startswith("list:"))
     router.callback_query.register(pressed_joined, F.data.startswith("joined:"))
     router.message.register(got_link)
     return router
@@ -139,7 +141,7 @@ async def pressed_joined(
 async def pressed_quality(
     press: CallbackQuery, bot: Bot, book: Book, peik: Peik, settings: Settings, person: Person, words: Words
 ) -> None:
-    _, number, quality = (press.data or "").split(":")
+    what, number, quality = (press.data or "").split(":")
     await noticed(press)
     link = int(number)
     url = await book.url(link)
@@ -150,14 +152,16 @@ async def pressed_quality(
     if sponsors:  # they may have left since the buttons were shown
         await bot.send_message(person.id, words("join_first"), reply_markup=gate.doors(sponsors, link, words))
         return
-    await Asking(bot, book, peik, settings, person, words).fetch(link, url, quality, key=f"press:{press.id}")
+    asking = Asking(bot, book, peik, settings, person, words)
+    fetch = asking.fetch_list if what == "list" else asking.fetch
+    await fetch(link, url, quality, key=f"press:{press.id}")
 
 
 async def cancel(message: Message, peik: Peik, person: Person, words: Words) -> None:
     """All downloads of this person, those that run, too."""
     count = 0
-    for state in _OPEN:
-        async for job in peik.find_jobs(kind="download", user=person.id, state=state):
+    for kind, state in itertools.product(("list", "look", "download"), _OPEN):
+        async for job in peik.find_jobs(kind=kind, user=person.id, state=state):
             with suppress(Conflict):  # it has ended meanwhile
                 await peik.cancel_job(job)
                 count += 1
@@ -176,16 +180,18 @@ class Asking:
         self._words = words
 
     async def offer(self, link: int, url: str, *, key: str) -> None:
-        """A plain file comes as it is; of everything else people choose the quality."""
+        """A plain file comes as it is. Of everything else a job looks what is there, and people choose the quality."""
         if is_plain(url):
             await self.fetch(link, url, FILE, key=key)
             return
-        names = {"best": self._words("best"), "audio": self._words("audio")}
-        buttons = [
-            InlineKeyboardButton(text=names.get(one, one), callback_data=f"get:{link}:{one}") for one in QUALITIES
-        ]
-        keyboard = InlineKeyboardMarkup(inline_keyboard=[buttons[:2], buttons[2:]])
-        await self._bot.send_message(self._person.id, self._words("choose_quality"), reply_markup=keyboard)
+        facts = {"link": link, "url": url}
+        job = asked_job(self._settings, self._person.id, self._words, key=key, label="looking", **facts)
+        await self._peik.queue_job("look", **job)
+
+    async def fetch_list(self, link: int, url: str, quality: str, *, key: str) -> None:
+        facts = {"link": link, "url": url, "quality": quality}
+        job = asked_job(self._settings, self._person.id, self._words, key=key, label="looking", **facts)
+        await self._peik.queue_job("list", **job)
 
     async def fetch(self, link: int, url: str, quality: str, *, key: str) -> None:
         """At once if Telegram has the file already, else as a job. A repeat with the same key is the same job: an update may
@@ -196,24 +202,10 @@ class Asking:
             return
         try:
             await self._check_day()
-            await self._peik.queue_job(
-                "download",
-                user=self._person.id,
-                chat_id=self._person.id,
-                bot_id=self._settings.bot_id,
-                language=self._words.language,
-                label=self._words("download"),
-                on_done="delete",  # the file itself is the best news
-                key=f"{self._person.id}:{key}",
-                timeout=self._settings.timeout_s,
-                params={
-                    "url": url,
-                    "link": link,
-                    "quality": quality,
-                    "is_plain": is_plain(url),
-                    "language": self._words.language,
-                },
+            job = download_job(
+                self._settings, self._person.id, self._words, key=key, link=link, url=url, quality=quality
             )
+            await self._peik.queue_job("download", **job)
         except Conflict as problem:
             if problem.code != "quota":
                 raise

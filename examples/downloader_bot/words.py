@@ -33,4 +33,6 @@ def language_of(code: str | None) -> str:
 
 def megabytes(size_bytes: int) -> str:
     """As Telegram counts its limits."""
+    if 0 < size_bytes < 2**20 / 10:
+        return f"{max(1, round(size_bytes / 2**10))} KB"
     return f"{size_bytes / 2**20:.1f}".removesuffix(".0") + " MB"

@@ -7,9 +7,10 @@ import pytest
 
 from examples.downloader_bot.book import Book
 from examples.downloader_bot.words import LANGUAGES
+from peik import Peik
 from tests.examples.town import LENA, OMID, SARA, Town, play, until_known, until_tidy
 from tests.examples.web import FILM, SMALL
-from tests.processes.programs import BOT
+from tests.processes.programs import BOT, KEY
 
 pytestmark = pytest.mark.gate  # real downloads by yt-dlp, in processes of their own
 
@@ -79,7 +80,6 @@ def test_links_into_our_own_network_are_not_followed(tmp_path: Path) -> None:
 def test_nor_does_yt_dlp_go_there(tmp_path: Path) -> None:
     async def story(town: Town) -> None:
         town.says(OMID, f"{town.web.url}/page")
-        town.presses(OMID, await town.gets(OMID, "Which quality?"), "Best")
         await town.sees(OMID, "I may not go to that address")
         assert not town.web.asked
 
@@ -136,21 +136,54 @@ def test_a_page_is_fetched_by_yt_dlp_in_the_quality_that_was_chosen(tmp_path: Pa
     async def story(town: Town) -> None:
         town.says(SARA, f"{town.web.url}/page")
         menu = await town.gets(SARA, "با چه کیفیتی؟")
-        assert [one["text"] for one in town.buttons(menu)] == ["بهترین", "720p", "480p", "فقط صدا"]
-        town.presses(SARA, menu, "720p")
+        assert [one["text"] for one in town.buttons(menu)] == ["بهترین · 20 KB"]  # all qualities are this one file
+        town.presses(SARA, menu, "بهترین · 20 KB")
         film = await town.gets(SARA, method="sendVideo")
         assert town.content(film) == FILM
-        await until_known(town, f"{town.web.url}/page", "720p")
-        town.presses(SARA, menu, "720p")
+        await until_known(town, f"{town.web.url}/page", "best")
+        town.presses(SARA, menu, "بهترین · 20 KB")
         await town.gets(SARA, method="sendVideo", count=2)
         asked = town.web.asked["/films/ships.mp4"]
         town.says(OMID, f"{town.web.url}/empty-page")
-        town.presses(OMID, await town.gets(OMID, "Which quality?"), "Best")
         await town.sees(OMID, "I find nothing to download there")
         assert town.web.asked["/films/ships.mp4"] == asked
         await until_tidy(town)
 
     play(story, tmp_path)
+
+
+def test_a_list_is_fetched_up_to_its_bound(tmp_path: Path) -> None:
+    async def story(town: Town) -> None:
+        town.says(OMID, f"{town.web.url}/list")
+        menu = await town.gets(OMID, "A list of 2. I fetch the first 2 at most")
+        town.presses(OMID, menu, "All of them, Best")
+        await town.gets(OMID, method="sendVideo", count=2)
+        await until_tidy(town)
+        assert len(town.got(OMID, method="sendVideo")) == 2
+
+    play(story, tmp_path, PLAYLIST_MAX="2")
+
+
+def test_a_site_that_wants_a_sign_in_says_so_and_cookies_open_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", logger="downloader_bot.downloads")
+    cookies = tmp_path / "cookies.txt"
+    cookies.write_text("# Netscape HTTP Cookie File\n127.0.0.1\tFALSE\t/\tFALSE\t2147483647\tsigned\tout\n")
+
+    async def story(town: Town) -> None:
+        town.says(OMID, f"{town.web.url}/members-only")
+        await town.sees(OMID, "This site wants a sign-in, which I do not have. It says: ")
+        assert "401" in caplog.text  # yt-dlp's own words
+        async with Peik.connect(town.environment["PEIK_URL"], key=KEY) as peik:
+            (job,) = [job async for job in peik.find_jobs(kind="look", state="failed")]
+            assert "wants a sign-in" in (job.failed_reason or "")
+        cookies.write_text(cookies.read_text().replace("out", "in"))
+        town.says(OMID, f"{town.web.url}/members-only")
+        await town.gets(OMID, "Which quality?")
+        assert "out" not in cookies.read_text()  # it is copied, never written
+
+    play(story, tmp_path, COOKIES_FILE=str(cookies))
 
 
 def test_a_message_shows_how_far_it_is(tmp_path: Path) -> None:

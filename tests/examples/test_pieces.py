@@ -11,9 +11,10 @@ import pytest
 from examples.downloader_bot.book import Book
 from examples.downloader_bot.links import host_of, is_plain, is_public, link_in, sent_as
 from examples.downloader_bot.settings import settings_of
-from examples.downloader_bot.sites import format_of
+from examples.downloader_bot.sites import format_of, help_of, said_of
 from examples.downloader_bot.words import LANGUAGES, language_of, megabytes, words_of
 
+GIVEN = {"BOT_TOKEN": "1:AAtest", "SUPPORT_CONTACT": "@a"}
 TEXTS = Path(__file__).parents[2] / "examples/downloader_bot/texts"
 
 
@@ -107,16 +108,72 @@ def test_formats_ask_for_what_fits() -> None:
 
 def test_a_missing_setting_is_named() -> None:
     with pytest.raises(SystemExit, match="Set SUPPORT_CONTACT"):
-        settings_of({"BOT_TOKEN": "1:a"})
+        settings_of({"BOT_TOKEN": "1:AAtest"})
     with pytest.raises(SystemExit, match="cannot be read"):
-        settings_of({"BOT_TOKEN": "1:a", "SUPPORT_CONTACT": "@a", "ADMIN_IDS": "me"})
+        settings_of({**GIVEN, "ADMIN_IDS": "me"})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"BOT_TOKEN": "123456:"}, "BOT_TOKEN cannot be right: This is not a bot token"),
+        ({"BOT_TOKEN": "nonsense"}, "as @BotFather gave it"),
+        ({"COOKIES_FILE": "/nowhere.txt"}, "there is no file /nowhere.txt"),
+        ({"PROXY": "somewhere:1080"}, "PROXY begins with"),
+        ({"FILE_MAX": "100M"}, "FILE_MAX over 50M needs API_ID and API_HASH"),
+        ({"API_ID": "1"}, "Set API_HASH"),
+    ],
+)
+def test_what_is_wrong_with_the_settings_is_a_sentence(given: dict[str, str], told: str) -> None:
+    with pytest.raises(SystemExit, match=told):
+        settings_of({**GIVEN, **given})
+
+
+def test_large_files_are_one_switch() -> None:
+    assert settings_of(GIVEN).file_bytes_max == 50 * 2**20
+    assert settings_of({**GIVEN, "API_ID": "1", "API_HASH": "x"}).file_bytes_max == 2000 * 2**20
+    local = {"PEIK_API_ROOT": "http://127.0.0.1:8082", "FILE_MAX": "2000M"}
+    assert settings_of({**GIVEN, **local}).file_bytes_max == 2000 * 2**20
+
+
+SIGN_IN = (
+    "ERROR: [youtube] dQw4: Sign in to confirm you\u2019re not a bot. Use --cookies-from-browser or --cookies for the "
+    "authentication. See  https://github.com/yt-dlp/yt-dlp/wiki/FAQ  for how to manually pass cookies"
+)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence", "said"),
+    [
+        (SIGN_IN, "needs_sign_in", "Sign in to confirm you\u2019re not a bot"),
+        ("ERROR: [youtube] x1: Private video. Sign in if you've been granted access", "needs_sign_in", "Private video"),
+        (
+            "ERROR: [vk] 1_2: This video is not available in your country",
+            "not_in_country",
+            "This video is not available",
+        ),
+        ("ERROR: [youtube] a: Video unavailable. This video has been removed", "is_gone", "Video unavailable"),
+        ("ERROR: [generic] This video is DRM protected", "is_protected", "This video is DRM protected"),
+        (
+            "ERROR: [youtube] b: This live event will begin in 2 hours.",
+            "not_yet",
+            "This live event will begin in 2 hours",
+        ),
+        ("ERROR: [x] c: HTTP Error 429: Too Many Requests", "too_many", "HTTP Error 429: Too Many Requests"),
+        ("\x1b[0;31mERROR:\x1b[0m [y] d: Something else", "site_said", "Something else"),
+    ],
+)
+def test_the_words_of_yt_dlp_become_a_sentence_that_helps(words: str, sentence: str, said: str) -> None:
+    assert help_of(words) == sentence
+    assert said_of(words).startswith(said)
+    assert "--cookies" not in said_of(words)
 
 
 def test_the_page_names_every_setting() -> None:
     code = (TEXTS.parent / "settings.py").read_text(encoding="utf-8")
     page = (TEXTS.parents[2] / "docs/downloader-bot.md").read_text(encoding="utf-8")
-    names = re.findall(r"given(?:\.get\(|\[)\"([A-Z_]+)\"", code)
-    assert len(names) == 13
+    names = set(re.findall(r"given(?:\.get\(|\[)\"([A-Z_]+)\"", code))
+    assert len(names) == 20
     assert all(f"`{name}`" in page for name in names)
 
 

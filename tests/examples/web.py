@@ -12,6 +12,9 @@ FILM = b"\x00\x00\x00\x18ftypmp42" + b"film" * 5000
 LARGE_BYTES = 5_000_000
 PAGE = """<html><head><title>A film about ships</title></head>
 <body><video src="/films/ships.mp4" type="video/mp4"></video></body></html>"""
+LIST = """<?xml version="1.0"?><rss version="2.0"><channel><title>Ships</title>
+<item><title>one</title><link>{url}/page?1</link></item><item><title>two</title><link>{url}/page?2</link></item>
+<item><title>three</title><link>{url}/page?3</link></item></channel></rss>"""
 
 
 class Web:
@@ -34,6 +37,8 @@ class Web:
         app.router.add_get("/films/ships.mp4", self._film)
         app.router.add_get("/film", self._film)
         app.router.add_get("/page", self._page)
+        app.router.add_get("/list", self._list)
+        app.router.add_get("/members-only", self._members_only)
         app.router.add_get("/empty-page", self._empty_page)
         app.router.add_get("/large.bin", self._large)
         app.router.add_get("/endless.bin", self._endless)
@@ -70,6 +75,15 @@ class Web:
         return web.Response(body=FILM, content_type="video/mp4")
 
     async def _page(self, _: web.Request) -> web.Response:
+        return web.Response(text=PAGE, content_type="text/html")
+
+    async def _list(self, _: web.Request) -> web.Response:
+        return web.Response(text=LIST.format(url=self.url), content_type="application/rss+xml")
+
+    async def _members_only(self, request: web.Request) -> web.Response:
+        """A page that only a signed-in browser may see."""
+        if request.cookies.get("signed") != "in":
+            raise web.HTTPUnauthorized(text="Please sign in")
         return web.Response(text=PAGE, content_type="text/html")
 
     async def _empty_page(self, _: web.Request) -> web.Response:
