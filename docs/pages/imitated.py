@@ -2,15 +2,19 @@
 
 import ast
 import inspect
+import itertools
+from collections import Counter
 
 import aiogram
 import aiogram.methods
 import aiogram.types
+import msgspec
 from aiogram.methods import TelegramMethod
 from pydantic import BaseModel
 
-from docs.pages.markdown import ROOT, code, table
+from docs.pages.markdown import REFERENCE, ROOT, code, table
 from peik.testing.methods import METHODS, NOT_IMITATED
+from proofs.suites import Seen, why
 
 # Of what a bot is given or gives most: the rest of the types is parts of these, or of what is not imitated.
 _TYPES = (
@@ -43,6 +47,33 @@ def _unread(model: type[BaseModel], known: set[str]) -> list[str]:
     return sorted(name for name in names if name not in known and not name.startswith("_"))
 
 
+def suites_seen() -> list[Seen]:
+    """What the last `make suites` with `--write` saw."""
+    return msgspec.json.decode((REFERENCE / "suites.json").read_bytes(), type=list[Seen])
+
+
+def _suites() -> list[str]:
+    rows = []
+    reasons = []
+    for name, group in itertools.groupby(suites_seen(), key=lambda row: row.suite):
+        routes = {row.route: row for row in group}
+        first = routes["straight"]
+        figures = [f"{one.passed} of {one.of}" for one in (first, routes["gateway"])]
+        rows.append((f"{name} ({first.version})" if first.version else name, *figures, str(first.skipped)))
+        counted = Counter(why(name, test) for test in first.failed)
+        reasons += [(name, str(count), reason) for reason, count in counted.items()]
+    return [
+        "## What the suites of bot libraries say",
+        (
+            "Live suites that libraries' authors have written against Telegram itself, run against the simulator, straight and "
+            "through the gateway. [`make suites`](../simulator.md#the-suites-of-the-libraries) runs them."
+        ),
+        table(("suite", "straight", "through the gateway", "skipped by its authors"), rows),
+        "Each test that fails, and why it cannot pass here:",
+        table(("suite", "tests", "why"), reasons),
+    ]
+
+
 def imitated_parts() -> list[str]:
     methods, known = bot_api_methods(), said()
     ruled = sorted(name for name in methods if name in METHODS and name not in NOT_IMITATED)
@@ -66,6 +97,7 @@ def imitated_parts() -> list[str]:
         "## Fields of objects",
         "Of the objects that bots give and get most: the fields that the simulator neither reads nor gives.",
         table(("object", "fields"), [(code(name), ", ".join(map(code, found)) or "-") for name, found in types]),
+        *_suites(),
         "## Not at all",
         (
             "Nothing is scaled, drawn or played: behind every size of a photo and every thumbnail lie the bytes of the whole, "

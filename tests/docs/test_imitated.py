@@ -2,9 +2,10 @@
 
 import pytest
 
-from docs.pages.imitated import bot_api_methods
+from docs.pages.imitated import bot_api_methods, suites_seen
 from peik.testing.methods import METHODS, NOT_IMITATED, find, truth
 from peik.testing.sends import send_anything
+from proofs.suites import SUITES, WHY, why
 
 ALL = bot_api_methods()
 
@@ -22,3 +23,19 @@ def test_a_method_is_imitated_or_listed_as_not(name: str) -> None:
 
 def test_nothing_is_listed_that_is_no_method() -> None:
     assert NOT_IMITATED.keys() <= ALL.keys()
+
+
+def test_every_suite_ran_both_ways_and_the_gateway_lost_no_test() -> None:
+    rows = {(row.suite, row.route): row for row in suites_seen()}
+    assert rows.keys() == {(suite.name, route) for suite in SUITES for route in ("straight", "gateway")}
+    for suite in SUITES:
+        straight, gateway = rows[suite.name, "straight"], rows[suite.name, "gateway"]
+        assert straight.passed + len(straight.failed) == straight.of > 40
+        assert set(gateway.failed) <= set(straight.failed)
+
+
+def test_every_failure_of_a_suite_has_its_reason_and_every_reason_its_failure() -> None:
+    failed = [(row.suite, name) for row in suites_seen() for name in row.failed]
+    assert [one for one in failed if not why(*one)] == []
+    reasons = {why(*one) for one in failed}
+    assert [row for row in WHY if row[2] not in reasons] == []
