@@ -102,7 +102,8 @@ def imitated_parts() -> list[str]:
         (
             "Nothing is scaled, drawn or played: behind every size of a photo and every thumbnail lie the bytes of the whole, "
             "so that their sizes in bytes are not Telegram's. Only `SimServer` fetches files, and from this machine "
-            "alone; what lies elsewhere the tester says (`telegram.web`). Bank cards in texts are not found. Timers that "
-            "delete messages are not kept. Nobody but the tester's people writes, votes, joins or pays."
+            "alone; what lies elsewhere the tester says (`telegram.web`). Bank cards in texts are not found. Where any chat may "
+            "be made up, gifts and stories may be as well, and nobody runs out of Stars. Nobody but the tester's people writes, "
+            "votes, joins or pays."
         ),
     ]

@@ -26,10 +26,12 @@ def get_chat(world: World, call: SimCall) -> object:
     gifts = ("unlimited_gifts", "limited_gifts", "unique_gifts", "premium_subscription", "gifts_from_channels")
     face = chat.as_json() | {"accent_color_id": 0, "max_reaction_count": 11}
     face["accepted_gift_types"] = dict.fromkeys(gifts, True)
-    if chat.user is not None and chat.user.personal_chat in world.chats:
-        face["personal_chat"] = world.chats[chat.user.personal_chat].as_json()
+    if chat.user is not None:
+        face |= _profile(world, chat.user, gifts)
     if chat.type in {"group", "supergroup"}:
         face["permissions"] = dict.fromkeys(PERMISSIONS, True)
+    if chat.parent in world.chats:
+        face["parent_chat"] = world.chats[chat.parent].as_json()
     face |= chat.more
     primary = [link["invite_link"] for link in chat.links.values() if link["is_primary"] and not link["is_revoked"]]
     if primary:
@@ -38,6 +40,18 @@ def get_chat(world: World, call: SimCall) -> object:
     if pinned:
         face["pinned_message"] = chat.messages[pinned[-1]]
     return face
+
+
+def _profile(world: World, user: SimUser, gifts: tuple[str, ...]) -> Json:
+    """What a person's page tells."""
+    found: Json = {"accepted_gift_types": {name: user.gift_types.get(name, True) for name in gifts}}
+    if user.personal_chat in world.chats:
+        found["personal_chat"] = world.chats[user.personal_chat].as_json()
+    if user.bio:
+        found["bio"] = user.bio
+    if user.emoji_status:
+        found["emoji_status_custom_emoji_id"] = user.emoji_status
+    return found
 
 
 def get_member(world: World, call: SimCall) -> object:
@@ -183,7 +197,8 @@ def promote(world: World, call: SimCall) -> object:
     user, member = _person(world, call, chat)
     if member.status == "creator":
         raise bad("can't remove chat owner")
-    names = (*RIGHTS, "can_post_messages", "can_edit_messages", "can_pin_messages", "can_manage_topics")
+    names = (*RIGHTS, "can_post_messages", "can_edit_messages", "can_pin_messages", "can_manage_topics", "can_manage_tags",
+             "can_manage_direct_messages")  # fmt: skip
     rights = {name: flag(call.params, name) for name in names}
     own = world.member(chat, call.bot)
     if any(given and not own.may(name) for name, given in rights.items()):
@@ -209,6 +224,32 @@ def set_custom_title(world: World, call: SimCall) -> object:
     member.title = title
     chat.members[user.id] = member
     return _applied(world, call, chat, user)
+
+
+TAG_MAX = 16
+
+
+def set_tag(world: World, call: SimCall) -> object:
+    """A word that stands beside a member's messages."""
+    chat = ruled_chat(world, call, "can_manage_tags", "not enough rights to change member tags")
+    user, member = _person(world, call, chat)
+    tag = text_of(call.params, "tag")
+    if len(tag) > TAG_MAX:
+        raise bad("TAG_INVALID")
+    if member.status not in {"member", "restricted"}:
+        raise bad("user is an administrator of the chat" if member.is_inside else "USER_NOT_PARTICIPANT")
+    member.tag = tag
+    chat.members[user.id] = member
+    return _applied(world, call, chat, user)
+
+
+def set_emoji_status(world: World, call: SimCall) -> object:
+    user = world.users.get(integer(call.params, "user_id"))
+    if user is None:
+        raise bad("user not found")
+    user.emoji_status = text_of(call.params, "emoji_status_custom_emoji_id")
+    world.note_applied(call, chat_id=user.id, text=user.emoji_status)
+    return True
 
 
 def set_permissions(world: World, call: SimCall) -> object:
@@ -693,6 +734,8 @@ CHATS: dict[str, Handler] = {
     "restrictChatMember": _set_member("restricted", "can_restrict_members", _RESTRICT),
     "promoteChatMember": promote,
     "setChatAdministratorCustomTitle": set_custom_title,
+    "setChatMemberTag": set_tag,
+    "setUserEmojiStatus": set_emoji_status,
     "setChatPermissions": set_permissions,
     "leaveChat": leave,
     "setChatTitle": set_title,

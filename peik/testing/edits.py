@@ -3,11 +3,15 @@
 See docs/telegram.md, Method classes, and docs/telegram.md, Uncertain sends.
 """
 
-from peik.testing.answer import Json, bad, integer, integers, mapping, number, sequence
+from collections import Counter
+
+import msgspec
+
+from peik.testing.answer import Json, bad, encode, integer, integers, mapping, number, sequence, text_of
 from peik.testing.media import hidden
 from peik.testing.posting import caption, charge_edit, inline_keyboard, known_chat, message_text
 from peik.testing.sends import IDS_MAX, LIVE_FOREVER_S, Handler, album_item, checklist, close_poll
-from peik.testing.world import SimCall, SimChat, World
+from peik.testing.world import SimCall, SimChat, SimUser, World
 
 _CONTENT = (
     "text",
@@ -51,7 +55,11 @@ def edit_markup(world: World, call: SimCall) -> object:
 
 
 def edit_checklist(world: World, call: SimCall) -> object:
-    return _edit(world, call, checklist(call.params), needs="")
+    _, message = _own_message(world, call, "edit")
+    before = message.get("checklist")
+    if not isinstance(before, dict):
+        raise bad("message can't be edited")
+    return _edit(world, call, {"checklist": checklist(world, call.params, before)}, needs="")
 
 
 def edit_location(world: World, call: SimCall) -> object:
@@ -89,10 +97,13 @@ def _live_location(world: World, call: SimCall) -> Json:
 
 def _edit(world: World, call: SimCall, change: Json, *, needs: str) -> object:
     """Apply a change of content and keyboard to one of the bot's own messages; None in it removes."""
-    if call.params.get("inline_message_id"):
+    inline_id = text_of(call.params, "inline_message_id")
+    if inline_id and inline_id not in call.bot.inline:
+        if not world.options.accept_any_chat:
+            raise bad("MESSAGE_ID_INVALID")
         world.note_applied(call, text=str(change.get("text") or change.get("caption") or ""))
         return True
-    chat, message = _own_message(world, call, "edit")
+    chat, message = (None, call.bot.inline[inline_id]) if inline_id else _own_message(world, call, "edit")
     if needs == "text" and "text" not in message:
         raise bad("there is no text in the message to edit")
     if needs == "media" and "text" in message:
@@ -104,14 +115,19 @@ def _edit(world: World, call: SimCall, change: Json, *, needs: str) -> object:
             "message is not modified: specified new message content and reply markup are exactly the same "
             "as a current content and reply markup of the message"
         )
-    charge_edit(world, call, chat)
+    if chat is not None:
+        charge_edit(world, call, chat)
     for key, held in change.items():
         if held is None:
             message.pop(key, None)
         else:
             message[key] = held
     message["edit_date"] = int(call.now)
-    _note(world, call, chat, message, str(message.get("text") or message.get("caption") or ""))
+    text = str(message.get("text") or message.get("caption") or "")
+    if chat is None:
+        world.note_applied(call, text=text)
+        return True
+    _note(world, call, chat, message, text)
     return True if "Ephemeral" in call.method else message
 
 
@@ -186,6 +202,54 @@ def react(world: World, call: SimCall) -> object:
             raise bad("REACTION_INVALID")
     if len(reactions) > 1:
         raise bad("REACTIONS_TOO_MANY")
+    set_reactions(world, chat, message_id, call.bot.user, [one for one in reactions if isinstance(one, dict)])
+    world.note_applied(call, chat_id=chat.id, message_id=message_id)
+    return True
+
+
+def set_reactions(world: World, chat: SimChat, message_id: int, user: SimUser, fresh: list[Json]) -> None:
+    """What somebody thinks of a message is told to other bots: who it was, or in a channel how many."""
+    held = chat.reactions.setdefault(message_id, {})
+    old = held.pop(user.id, [])
+    if fresh:
+        held[user.id] = fresh
+    if not held:
+        del chat.reactions[message_id]
+    if old == fresh:
+        return
+    told: Json = {"chat": chat.as_json(), "message_id": message_id, "date": int(world.now())}
+    kind = "message_reaction"
+    if chat.type == "channel":
+        kind = "message_reaction_count"
+        counts = Counter(encode(one) for row in held.values() for one in row)
+        told["reactions"] = [{"type": msgspec.Raw(one), "total_count": count} for one, count in counts.items()]
+    else:
+        told |= {"user": user.as_json(), "old_reaction": old, "new_reaction": fresh}
+    if chat.is_private:
+        bots = [bot for bot in world.bots.values() if bot.dialogs.get(chat.id) is chat]
+    else:
+        bots = [
+            world.bots[who]
+            for who, member in chat.members.items()
+            if member.status == "administrator" and who in world.bots
+        ]
+    for bot in bots:
+        if bot.id != user.id:
+            world.push(bot, kind, told)
+
+
+def delete_reactions(world: World, call: SimCall) -> object:
+    """deleteMessageReaction and deleteAllMessageReactions: what one person thinks of a message, or of all."""
+    chat = known_chat(world, call.bot, call.params)
+    if chat.is_private or not world.may(chat, call.bot, "can_delete_messages"):
+        raise bad("not enough rights to delete reactions" if not chat.is_private else "chat not found")
+    who = integer(call.params, "user_id") or integer(call.params, "actor_chat_id")
+    user = world.users.get(who) or SimUser(id=who, first_name="")
+    message_id = integer(call.params, "message_id")
+    if "All" not in call.method and message_id not in chat.messages:
+        raise bad("message to react not found")
+    for one in list(chat.reactions) if "All" in call.method else [message_id]:
+        set_reactions(world, chat, one, user, [])
     world.note_applied(call, chat_id=chat.id, message_id=message_id)
     return True
 
@@ -239,4 +303,6 @@ EDITS: dict[str, Handler] = {
     "editEphemeralMessageReplyMarkup": edit_markup,
     "deleteEphemeralMessage": delete_ephemeral,
     "setMessageReaction": react,
+    "deleteMessageReaction": delete_reactions,
+    "deleteAllMessageReactions": delete_reactions,
 }

@@ -13,18 +13,20 @@ from peik.testing.answer import (
     encode,
     flag,
     integer,
+    integers,
     mapping,
     sequence,
     text_of,
     too_many,
 )
+from peik.testing.business import BUSINESS, balance, receive
 from peik.testing.chats import CHATS
 from peik.testing.edits import EDITS
-from peik.testing.posting import check_connection, known_chat, tell, visible
+from peik.testing.posting import caption, check_connection, inline_keyboard, known_chat, message_text, tell, visible
 from peik.testing.sends import SENDS, Handler, checked_invoice, game_scores, send_anything, set_game_score
 from peik.testing.stickers import STICKERS
 from peik.testing.webhooks import POLLING, WEBHOOKS
-from peik.testing.world import RIGHTS, SimCall, World
+from peik.testing.world import RIGHTS, SimBot, SimCall, SimUser, World
 
 LOGIN_WAIT_S = 600.0
 CLOSE_WAIT_S = 600.0
@@ -251,6 +253,9 @@ def answer_query(kind: str, seconds_option: str) -> Handler:
         if query is None or query.kind != kind or call.now - query.asked_at > patience_s:
             raise bad("query is too old and response timeout expired or query ID is invalid")
         world.note_applied(call, chat_id=query.chat_id or 0, text=text_of(call.params, "text"))
+        if kind == "inline":
+            results = sequence(call.params, "results", what="inline query results") or []
+            call.bot.results = {str(one["id"]): one for one in results if isinstance(one, dict)}
         if kind == "pre_checkout" and flag(call.params, "ok"):
             _pay(world, call, text_of(call.params, field))
         return True
@@ -295,12 +300,11 @@ def _pay(world: World, call: SimCall, query_id: str) -> None:
     user = world.users[integer(asked, "user_id")]
     charge_id = f"{world.chance.getrandbits(100):025x}"
     payment: Json = {name: asked[name] for name in ("currency", "total_amount", "invoice_payload")}
-    payment |= {"telegram_payment_charge_id": charge_id, "provider_payment_charge_id": f"test_{charge_id[:12]}"}
     if payment["currency"] == "XTR":
-        partner = {"type": "user", "transaction_type": "invoice_payment", "user": user.as_json(),
-                   "invoice_payload": payment["invoice_payload"]}  # fmt: skip
-        amount = payment["total_amount"]
-        call.bot.transactions.append({"id": charge_id, "amount": amount, "date": int(call.now), "source": partner})
+        partner = {"type": "user", "transaction_type": "invoice_payment", "user": user.as_json()}
+        what = {"invoice_payload": payment["invoice_payload"]}
+        charge_id = receive(world, call.bot, integer(payment, "total_amount"), **partner, **what)
+    payment |= {"telegram_payment_charge_id": charge_id, "provider_payment_charge_id": f"test_{charge_id[:12]}"}
     message = tell(world, call.bot, world.dialog(call.bot, user), {"successful_payment": payment}, sender=user)
     world.push(call.bot, "message", visible(message), date=call.now)
 
@@ -311,8 +315,7 @@ def star_transactions(world: World, call: SimCall) -> object:
 
 
 def star_balance(world: World, call: SimCall) -> object:
-    signs = [(integer(one, "amount"), "source" in one) for one in call.bot.transactions]
-    return {"amount": sum(amount if came else -amount for amount, came in signs)}
+    return {"amount": balance(call.bot)}
 
 
 # Files, payments, things with an id of their own
@@ -347,16 +350,86 @@ def refund(world: World, call: SimCall) -> object:
         raise bad("CHARGE_NOT_FOUND")
     done.append(charge_id)
     if paid:
-        back = {**paid[0], "date": int(call.now), "receiver": paid[0]["source"]}
+        partner = paid[0]["source"]
+        back = {**paid[0], "date": int(call.now), "receiver": partner}
         back.pop("source")
         call.bot.transactions.append(back)
+        user = world.users.get(integer(call.params, "user_id"))
+        if user is not None and isinstance(partner, dict):
+            told: Json = {"currency": "XTR", "total_amount": back["amount"], "telegram_payment_charge_id": charge_id}
+            told["invoice_payload"] = str(partner.get("invoice_payload", ""))
+            message = tell(world, call.bot, world.dialog(call.bot, user), {"refunded_payment": told}, sender=user)
+            world.push(call.bot, "message", visible(message), date=call.now)
     world.note_applied(call, text=charge_id)
     return True
 
 
 def prepared(world: World, call: SimCall) -> object:
+    """What a person may send from a Mini App: an inline result, for a day, or a button."""
+    _known_user(world, call)
+    fresh = f"{world.chance.getrandbits(48):x}"
+    found: Json = {"id": fresh}
+    if call.method == "savePreparedInlineMessage":
+        result = mapping(call.params, "result", what="InlineQueryResult")
+        if result is None:
+            raise bad("can't parse InlineQueryResult: expected an Object")
+        call.bot.results[fresh] = result
+        found["expiration_date"] = int(call.now) + DAY_S
+        world.schedule(call.now + DAY_S, lambda: _let_lapse(call.bot, fresh))
     world.note_applied(call)
-    return {"id": f"{world.chance.getrandbits(48):x}", "expiration_date": int(call.now) + 86_400}
+    return found
+
+
+DAY_S = 86_400
+
+
+def _let_lapse(bot: SimBot, result_id: str) -> None:
+    bot.results.pop(result_id, None)
+
+
+def _known_user(world: World, call: SimCall) -> SimUser | None:
+    user = world.users.get(integer(call.params, "user_id"))
+    if user is None and not world.options.accept_any_chat:
+        raise bad("user not found")
+    return user
+
+
+def answer_web_app(world: World, call: SimCall) -> object:
+    """The message that a Mini App sends for its user; each query is answered once."""
+    query = call.bot.queries.pop(text_of(call.params, "web_app_query_id"), None)
+    if (query is None or query.kind != "web_app") and not world.options.accept_any_chat:
+        raise bad("query is too old and response timeout expired or query ID is invalid")
+    result = mapping(call.params, "result", what="InlineQueryResult")
+    if result is None:
+        raise bad("can't parse InlineQueryResult: expected an Object")
+    content = inline_content(world, result)
+    world.note_applied(call, text=str(content.get("text", "")))
+    return {"inline_message_id": keep_inline(world, call.bot, content)}
+
+
+def inline_content(world: World, result: Json) -> Json:
+    """What a message that comes of an inline result shows, as far as it is text."""
+    given = mapping(result, "input_message_content", what="InputMessageContent")
+    if given is not None and "message_text" in given:
+        content = message_text(world, {**given, "text": given["message_text"]})
+    elif given is not None:
+        content = dict(given)
+    else:
+        content = caption(world, result)
+    markup = inline_keyboard(result)
+    return content if markup is None else {**content, "reply_markup": markup}
+
+
+INLINE_MAX = 10_000  # of a bot
+
+
+def keep_inline(world: World, bot: SimBot, content: Json) -> str:
+    """The id by which the bot may change the message later."""
+    inline_id = f"{world.chance.getrandbits(128):032x}"
+    bot.inline[inline_id] = content
+    while len(bot.inline) > INLINE_MAX:
+        del bot.inline[next(iter(bot.inline))]
+    return inline_id
 
 
 def inline_message(world: World, call: SimCall) -> object:
@@ -364,15 +437,38 @@ def inline_message(world: World, call: SimCall) -> object:
     return {"inline_message_id": f"{world.chance.getrandbits(128):032x}"}
 
 
-def story(world: World, call: SimCall) -> object:
-    world.note_applied(call)
-    number = integer(call.params, "story_id") or world.chance.randint(1, 1_000_000)
-    return {"chat": {"id": call.bot.id, "type": "private"}, "id": number}
-
-
 def managed_token(world: World, call: SimCall) -> object:
-    """The token of a bot that this one manages: any, since nobody keeps it."""
-    return f"{integer(call.params, 'user_id')}:{world.chance.getrandbits(140):035x}"
+    """The token of a bot that this one manages; it works. A new one makes the old worthless."""
+    bot_id = _managed(world, call)
+    bot = world.bots.get(bot_id)
+    if bot is None or call.method == "replaceManagedBotToken":
+        bot = world.add_bot(f"{bot_id}:{world.chance.getrandbits(140):035x}")
+    world.note_applied(call, text=str(bot_id))
+    return bot.token_text
+
+
+def _managed(world: World, call: SimCall) -> int:
+    bot_id = integer(call.params, "user_id")
+    if bot_id not in call.bot.managed and not (
+        world.options.accept_any_chat and bot_id not in world.bots and bot_id > 0
+    ):
+        raise bad("BOT_INVALID")
+    call.bot.managed.setdefault(bot_id, {"is_access_restricted": False})
+    return bot_id
+
+
+def managed_access(world: World, call: SimCall) -> object:
+    return call.bot.managed[_managed(world, call)]
+
+
+def set_managed_access(world: World, call: SimCall) -> object:
+    bot_id = _managed(world, call)
+    ids = integers(call.params, "added_user_ids", what="user identifiers")
+    added = [world.users[one].as_json() for one in ids if one in world.users]
+    is_restricted = flag(call.params, "is_access_restricted")
+    call.bot.managed[bot_id] = {"is_access_restricted": is_restricted} | ({"added_users": added} if added else {})
+    world.note_applied(call, text=str(bot_id))
+    return True
 
 
 def business_connection(world: World, call: SimCall) -> object:
@@ -411,53 +507,32 @@ def remembered(default: object, field: str = "") -> Handler:
 
 # What every known method without rules of its own does instead.
 _YES = "Accepted, once its chat or business connection is known; nothing changes."
-_BACK = "Accepted; its parameters are kept, and nothing else changes."
-_NONE = "Always the same: nothing, or none."
 NOT_IMITATED = {
     **dict.fromkeys(
         (
-            "answerChatJoinRequestQuery", "approveSuggestedPost", "banChatSenderChat", "convertGiftToStars",
-            "declineSuggestedPost", "deleteAllMessageReactions", "deleteBusinessMessages", "deleteMessageReaction",
-            "deleteStory", "editUserStarSubscription", "giftPremiumSubscription", "readBusinessMessage",
-            "removeBusinessAccountProfilePhoto", "removeChatVerification", "removeUserVerification",
-            "sendChatJoinRequestWebApp", "sendGift", "sendMessageDraft", "sendRichMessageDraft",
-            "transferBusinessAccountStars", "transferGift", "unbanChatSenderChat", "upgradeGift", "verifyChat",
-            "verifyUser",
+            "answerChatJoinRequestQuery", "banChatSenderChat", "editUserStarSubscription", "removeChatVerification",
+            "removeUserVerification", "sendChatJoinRequestWebApp", "sendMessageDraft", "sendRichMessageDraft",
+            "unbanChatSenderChat", "verifyChat", "verifyUser",
         ),
         _YES,
     ),
-    **dict.fromkeys(
-        (
-            "setBusinessAccountBio", "setBusinessAccountGiftSettings", "setBusinessAccountName",
-            "setBusinessAccountProfilePhoto", "setBusinessAccountUsername", "setChatMemberTag",
-            "setManagedBotAccessSettings", "setPassportDataErrors", "setUserEmojiStatus",
-        ),
-        _BACK,
-    ),
-    **dict.fromkeys(
-        (
-            "getAvailableGifts", "getBusinessAccountGifts", "getBusinessAccountStarBalance", "getChatGifts",
-            "getManagedBotAccessSettings", "getUserChatBoosts", "getUserGifts", "getUserProfileAudios",
-        ),
-        _NONE,
-    ),
-    **dict.fromkeys(("postStory", "repostStory", "editStory"), "A story with an id; it is kept nowhere."),
-    **dict.fromkeys(("getManagedBotToken", "replaceManagedBotToken"), "Any token; no bot comes of it."),
-    **dict.fromkeys(("savePreparedInlineMessage", "savePreparedKeyboardButton"), "An id; nothing is kept under it."),
-    **dict.fromkeys(("answerWebAppQuery", "answerGuestQuery"), "Taken at any time, with the id of an inline message."),
+    "setPassportDataErrors": "Accepted; its parameters are kept, and nothing else changes.",
+    **dict.fromkeys(("getUserChatBoosts", "getUserProfileAudios"), "Always the same: nothing, or none."),
+    "savePreparedKeyboardButton": "An id; nothing is kept under it.",
+    "answerGuestQuery": "Taken at any time, with the id of an inline message.",
     "sendRichMessage": "A message with whatever text it has, as any send that is newer than the simulator.",
-    "sendChecklist": "A message with the checklist as it was given; tasks cannot be done.",
-    "editMessageChecklist": "The checklist as it was given.",
 }  # fmt: skip
 
 METHODS: dict[str, Handler] = {
-    **{name: truth for name, what in NOT_IMITATED.items() if what in (_YES, _BACK)},
+    **{name: truth for name, what in NOT_IMITATED.items() if what == _YES},
+    "setPassportDataErrors": truth,
     **SENDS,
     **EDITS,
     **POLLING,
     **WEBHOOKS,
     **CHATS,
     **STICKERS,
+    **BUSINESS,
     "getMe": get_me,
     "logOut": log_out,
     "close": close,
@@ -488,21 +563,14 @@ METHODS: dict[str, Handler] = {
     "savePreparedInlineMessage": prepared,
     "savePreparedKeyboardButton": prepared,
     "answerGuestQuery": inline_message,
-    "answerWebAppQuery": inline_message,
-    "postStory": story,
-    "repostStory": story,
-    "editStory": story,
+    "answerWebAppQuery": answer_web_app,
     "getManagedBotToken": managed_token,
     "replaceManagedBotToken": managed_token,
     "getBusinessConnection": business_connection,
     "getUserProfileAudios": remembered({"total_count": 0, "audios": []}),
-    "getUserGifts": remembered({"total_count": 0, "gifts": []}),
-    "getChatGifts": remembered({"total_count": 0, "gifts": []}),
-    "getBusinessAccountGifts": remembered({"total_count": 0, "gifts": []}),
-    "getBusinessAccountStarBalance": remembered({"amount": 0}),
-    "getManagedBotAccessSettings": remembered({"is_access_restricted": False}),
+    "getManagedBotAccessSettings": managed_access,
+    "setManagedBotAccessSettings": set_managed_access,
     "getUserChatBoosts": remembered({"boosts": []}),
-    "getAvailableGifts": remembered({"gifts": []}),
 }
 
 _BY_LOWER: dict[str, tuple[str, Handler]] = {name.lower(): (name, handler) for name, handler in METHODS.items()}

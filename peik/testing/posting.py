@@ -107,6 +107,8 @@ def post(world: World, call: SimCall, chat: SimChat, content: Json, *, text: str
         message.update(around)
     message.update(content)
     world.keep(chat, message_id, message)
+    if chat.more:
+        world.let_expire(chat, message_id)
     thread = message.get("message_thread_id")
     thread_id = thread if isinstance(thread, int) else None
     world.note_sent(call, chat, message_id=message_id, thread_id=thread_id, text=text)
@@ -192,12 +194,12 @@ def message_text(world: World, params: Params) -> Json:
     return content
 
 
-def caption(world: World, params: Params) -> Json:
+def caption(world: World, params: Params, most: int = CAPTION_MAX) -> Json:
     """The `caption` of a request as the chat will see it; nothing if there is none."""
     if not params.get("caption"):
         return {}
     text, entities = _formatted(world, params, "caption", "caption_entities")
-    if len(text) > CAPTION_MAX:
+    if len(text) > most:
         raise bad("message caption is too long")
     content: Json = {"caption": text} if text else {}
     if entities:
@@ -249,6 +251,7 @@ def _preview(params: Params, text: str, entities: list[Json]) -> Json:
 _ENVELOPE = frozenset({
     "message_thread_id", "reply_parameters", "reply_to_message_id", "reply_markup", "business_connection_id",
     "protect_content", "message_effect_id", "direct_messages_topic_id", "receiver_user_id", "ephemeral_message_parameters",
+    "suggested_post_parameters",
 })  # fmt: skip
 
 
@@ -279,6 +282,31 @@ def envelope(world: World, call: SimCall, chat: SimChat) -> Json | None:
         found["effect_id"] = text_of(params, "message_effect_id")
     if params.get("direct_messages_topic_id"):
         found["direct_messages_topic"] = {"topic_id": integer(params, "direct_messages_topic_id")}
+    if params.get("suggested_post_parameters"):
+        found["suggested_post_info"] = _suggestion(call, chat)
+    return found
+
+
+# In which coins a suggested post may be paid, and how many of them.
+_PRICES = {"XTR": (5, 100_000), "TON": (10_000_000, 10_000_000_000_000)}
+
+
+def _suggestion(call: SimCall, chat: SimChat) -> Json:
+    given = mapping(call.params, "suggested_post_parameters", what="SuggestedPostParameters") or {}
+    if not (chat.parent or chat.is_lenient):
+        raise bad("SUGGESTED_POST_PEER_INVALID")
+    found: Json = {"state": "pending"}
+    price = mapping(given, "price", what="SuggestedPostPrice")
+    if price is not None:
+        least, most = _PRICES.get(text_of(price, "currency"), (1, 0))
+        if not least <= integer(price, "amount") <= most:
+            raise bad("STARS_AMOUNT_INVALID")
+        found["price"] = {"currency": text_of(price, "currency"), "amount": integer(price, "amount")}
+    send_at = integer(given, "send_date")
+    if send_at:
+        if not call.now + 300 <= send_at <= call.now + 2_678_400:
+            raise bad("SCHEDULE_DATE_INVALID")
+        found["send_date"] = send_at
     return found
 
 
@@ -469,6 +497,18 @@ def tell(world: World, bot: SimBot, chat: SimChat, content: Json, *, sender: Sim
         if other is not None and member.is_inside and (sender is not None or other is not bot):
             world.push(other, kind, visible(message))
     return message
+
+
+def appear(world: World, channel: SimChat, content: Json) -> Json:
+    """A post that nobody has just sent: it was due. Every bot in the channel sees it."""
+    message_id = channel.next_message_id()
+    post: Json = {"message_id": message_id, "sender_chat": channel.face, "chat": channel.face}
+    post |= {"date": int(world.now()), **content}
+    world.keep(channel, message_id, post)
+    for user_id, member in list(channel.members.items()):
+        if member.is_inside and user_id in world.bots:
+            world.push(world.bots[user_id], "channel_post", visible(post))
+    return post
 
 
 def visible(message: Json) -> Json:

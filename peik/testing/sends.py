@@ -1,7 +1,7 @@
 """The methods that put something new into a chat. Content is checked first, then the chat, then the limits."""
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from peik.testing.answer import (
     Json,
@@ -45,6 +45,7 @@ _AROUND = frozenset({
     "message_thread_id", "is_topic_message", "business_connection_id", "media_group_id", "forward_origin",
     "forward_from", "forward_from_chat", "forward_from_message_id", "forward_sender_name", "forward_signature",
     "forward_date", "has_protected_content", "effect_id", "quote", "external_reply", "direct_messages_topic",
+    "suggested_post_info", "via_bot", "sender_tag",
 })  # fmt: skip
 
 
@@ -63,6 +64,8 @@ def send_media(kind: str) -> Handler:
 
     def send(world: World, call: SimCall) -> object:
         content = described(taken(world, call, kind, kind), call.params)
+        if kind == "video":
+            _add_cover(world, call, content, call.params)
         if kind in CAPTIONED:
             content.update(caption(world, call.params))
             content.update(hidden(call.params))
@@ -70,6 +73,16 @@ def send_media(kind: str) -> Handler:
         return post(world, call, chat, content, text=str(content.get("caption", "")))
 
     return send
+
+
+def _add_cover(world: World, call: SimCall, content: Json, params: Params) -> None:
+    """A video's cover, and the second at which it begins."""
+    face = content.get("video")
+    if isinstance(face, dict) and params.get("cover"):
+        stored = take(world, call, params["cover"], call.files.get("cover"), field="cover", kind="photo", params=params)
+        face["cover"] = described(stored, {})["photo"]
+    if isinstance(face, dict) and integer(params, "start_timestamp"):
+        face["start_timestamp"] = integer(params, "start_timestamp")
 
 
 def send_live_photo(world: World, call: SimCall) -> object:
@@ -101,7 +114,9 @@ def album_item(world: World, call: SimCall, item: object) -> Json:
         case "link":
             return {"link": {"url": text_of(item, "url")}}
     stored = take(world, call, item.get("media"), None, field="media", kind=kind, params=item)
-    return {**described(stored, item), **caption(world, item), **hidden(item)}
+    content = described(stored, item)
+    _add_cover(world, call, content, item)
+    return {**content, **caption(world, item), **hidden(item)}
 
 
 def send_media_group(world: World, call: SimCall) -> object:
@@ -307,10 +322,14 @@ def send_invoice(world: World, call: SimCall) -> object:
     markup = inline_keyboard(call.params)
     pay = {"inline_keyboard": [[{"text": "Pay", "pay": True}]]}
     message = post(world, call, chat, {"invoice": invoice, "reply_markup": markup or pay}, text=str(invoice["title"]))
-    chat.payloads[integer(message, "message_id")] = text_of(call.params, "payload")
+    _keep_payload(chat, message, text_of(call.params, "payload"))
+    return message
+
+
+def _keep_payload(chat: SimChat, message: Json, payload: str) -> None:
+    chat.payloads[integer(message, "message_id")] = payload
     while len(chat.payloads) > PAYLOADS_MAX:
         del chat.payloads[next(iter(chat.payloads))]
-    return message
 
 
 PAYLOADS_MAX = 1_000  # of a chat
@@ -424,19 +443,56 @@ def send_paid_media(world: World, call: SimCall) -> object:
     items = [album_item(world, call, item) for item in media]
     paid = [{"type": "photo" if "photo" in item else "video", **item} for item in items]
     content: Json = {"paid_media": {"star_count": stars, "paid_media": paid}, **caption(world, call.params)}
-    return _post(world, call, content | hidden(call.params), text=str(content.get("caption", "")))
+    message = _post(world, call, content | hidden(call.params), text=str(content.get("caption", "")))
+    chat = known_chat(world, call.bot, call.params)
+    _keep_payload(chat, message, text_of(call.params, "payload"))
+    return message
 
 
-def checklist(params: Params) -> Json:
+CHECKLIST_TITLE_MAX = 255
+TASKS_MAX = 30
+TASK_MAX = 100
+
+
+def checklist(world: World, params: Params, before: Json | None = None) -> Json:
+    """A Checklist as the chat shows it. Of one that is changed, tasks that stay keep who has done them."""
     given = mapping(params, "checklist", what="InputChecklist") or {}
     tasks = sequence(given, "tasks", what="InputChecklistTask")
-    if not given.get("title") or not tasks:
+    title, entities = words(world, given, "title", mode_field="parse_mode", entities_field="title_entities")
+    if not title or not tasks:
         raise bad("can't parse InputChecklist: it needs a title and tasks")
-    return {"checklist": {"title": given["title"], "tasks": tasks}}
+    if len(title) > CHECKLIST_TITLE_MAX or len(tasks) > TASKS_MAX:
+        raise bad("TODO_ITEMS_TOO_MUCH" if len(tasks) > TASKS_MAX else "checklist title is too long")
+    found: Json = {"title": title, "tasks": list(checklist_tasks(world, tasks, before))}
+    if entities:
+        found["title_entities"] = entities
+    return found | {
+        name: True for name in ("others_can_add_tasks", "others_can_mark_tasks_as_done") if flag(given, name)
+    }
+
+
+def checklist_tasks(world: World, tasks: list[object], before: Json | None = None) -> Iterator[Json]:
+    held = (before or {}).get("tasks")
+    known = {integer(one, "id"): one for one in held if isinstance(one, dict)} if isinstance(held, list) else {}
+    seen: set[int] = set()
+    for one in tasks:
+        if not isinstance(one, dict) or integer(one, "id") <= 0 or integer(one, "id") in seen:
+            raise bad(
+                "TODO_ITEM_DUPLICATE" if isinstance(one, dict) and integer(one, "id") in seen else "invalid task id"
+            )
+        number = integer(one, "id")
+        seen.add(number)
+        text, entities = words(world, one, "text", mode_field="parse_mode", entities_field="text_entities")
+        if not 0 < len(text) <= TASK_MAX:
+            raise bad("checklist task text is too long" if text else "checklist task text must be non-empty")
+        done = {name: held for name, held in known.get(number, {}).items() if name.startswith("complet")}
+        yield {"id": number, "text": text, **({"text_entities": entities} if entities else {}), **done}
 
 
 def send_checklist(world: World, call: SimCall) -> object:
-    return _post(world, call, checklist(call.params))
+    if not call.params.get("business_connection_id"):
+        raise bad("business connection not found")
+    return _post(world, call, {"checklist": checklist(world, call.params)})
 
 
 def send_anything(world: World, call: SimCall) -> object:
@@ -462,7 +518,7 @@ def copy_message(world: World, call: SimCall) -> object:
         raise bad("message to copy not found")
     if not _is_free(source, original):
         raise bad("the message can't be copied")
-    content = _content(original)
+    content = content_of(original)
     if "caption" in call.params:
         content.pop("caption", None)
         content.pop("caption_entities", None)
@@ -476,8 +532,10 @@ def copy_message(world: World, call: SimCall) -> object:
 # Told by Telegram itself, and by no one else.
 _SERVICE = frozenset({
     "new_chat_members", "left_chat_member", "new_chat_title", "new_chat_photo", "delete_chat_photo", "pinned_message",
-    "forum_topic_created", "forum_topic_edited", "forum_topic_closed", "forum_topic_reopened",
-    "message_auto_delete_timer_changed", "migrate_to_chat_id", "migrate_from_chat_id", "successful_payment",
+    "forum_topic_created", "forum_topic_edited", "forum_topic_closed", "forum_topic_reopened", "gift", "unique_gift",
+    "refunded_payment", "checklist_tasks_done", "checklist_tasks_added", "suggested_post_approved", "web_app_data",
+    "suggested_post_approval_failed", "suggested_post_declined", "suggested_post_paid", "migrate_to_chat_id",
+    "message_auto_delete_timer_changed", "migrate_from_chat_id", "successful_payment",
 })  # fmt: skip
 
 
@@ -493,11 +551,11 @@ def forward_messages(world: World, call: SimCall) -> object:
 
 def copy_messages(world: World, call: SimCall) -> object:
     is_bare = flag(call.params, "remove_caption")
-    return _several(world, call, _uncaptioned if is_bare else _content, "copy")
+    return _several(world, call, _uncaptioned if is_bare else content_of, "copy")
 
 
 def _uncaptioned(message: Json) -> Json:
-    return {key: held for key, held in _content(message).items() if key not in {"caption", "caption_entities"}}
+    return {key: held for key, held in content_of(message).items() if key not in {"caption", "caption_entities"}}
 
 
 def _several(world: World, call: SimCall, transform: Callable[[Json], Json], verb: str) -> object:
@@ -530,7 +588,7 @@ def _post(world: World, call: SimCall, content: Json, *, text: str = "") -> Json
     return post(world, call, writable_chat(world, call.bot, call.params, what=what), content, text=text)
 
 
-def _content(message: Json) -> Json:
+def content_of(message: Json) -> Json:
     return {key: held for key, held in message.items() if key not in _AROUND}
 
 
@@ -542,7 +600,7 @@ def _forwarded(message: Json) -> Json:
         "chat": "forward_from_chat", "message_id": "forward_from_message_id", "author_signature": "forward_signature",
         "date": "forward_date",
     }  # fmt: skip
-    return {**_content(message), "forward_origin": first, **{old[name]: first[name] for name in old if name in first}}
+    return {**content_of(message), "forward_origin": first, **{old[name]: first[name] for name in old if name in first}}
 
 
 def _shown(message: Json) -> str:

@@ -5,12 +5,13 @@ import re
 from collections.abc import Callable
 
 from peik.errors import BadInput
-from peik.testing import chats, media, methods, stickers, webhooks, wire
+from peik.testing import chats, edits, media, methods, stickers, webhooks, wire
 from peik.testing.answer import Answer, Json, Params, Pending, Refusal, UploadedFile, failure, integer, success
+from peik.testing.business import receive
 from peik.testing.entities import formatted, may_have_links
 from peik.testing.faults import PLAIN, Exchange, Fault, How, Kind, Options, planned
 from peik.testing.media import described, kept
-from peik.testing.posting import visible
+from peik.testing.posting import check_connection, tell, visible
 from peik.testing.updates import PushResult, UpdateEvent
 from peik.testing.world import (
     SUPERGROUP_BASE,
@@ -195,11 +196,14 @@ class Telegram(World):
 
     def chat(
         self, kind: ChatType, title: str = "", *, chat_id: int | None = None, username: str | None = None,
-        is_forum: bool = False, bots: list[BotRef] | None = None, slow_mode_s: int = 0,
+        is_forum: bool = False, bots: list[BotRef] | None = None, slow_mode_s: int = 0, parent: int = 0,
     ) -> SimChat:  # fmt: skip
-        """A new group, supergroup or channel with these bots in it."""
+        """A new group, supergroup or channel with these bots in it; with `parent` the direct messages of that channel."""
         members = [self.bot(bot) for bot in bots or []]
         made = add_chat(self, kind, chat_id=chat_id, title=title, username=username, is_forum=is_forum, bots=members)
+        if parent:
+            made.parent = parent
+            made.refresh()
         if slow_mode_s:
             made.more["slow_mode_delay"] = slow_mode_s
         return made
@@ -210,11 +214,16 @@ class Telegram(World):
 
     def write(
         self, bot: BotRef, user: UserRef, text: str = "", *, chat: ChatRef | None = None, thread_id: int | None = None,
-        reply_to: int | None = None, date: float | None = None, content: Json | None = None,
+        reply_to: int | None = None, date: float | None = None, content: Json | None = None, connection: str = "",
     ) -> Json:  # fmt: skip
-        """A person writes, to the bot or in a chat; the message. `content` is any other content than text."""
+        """A person writes, to the bot or in a chat; the message. `content` is any other content than text.
+
+        With `connection` the person writes to that business account, and the bot sees it.
+        """
         one = self.bot(bot)
         body: Json = content if content is not None else {"text": text}
+        if connection:
+            body = {**body, "business_connection_id": connection}
         return write(
             self, one, self._user(user), body,
             chat=self._chat(one, chat), thread_id=thread_id, reply_to=reply_to, date=date,
@@ -259,18 +268,89 @@ class Telegram(World):
         """A person votes, or takes the vote back; the bot is told by poll_answer, or by poll if the poll is anonymous."""
         vote(self, self.bot(bot), self._user(user), poll_id, list(options))
 
-    def choose(self, bot: BotRef, user: UserRef, result_id: str, query: str = "") -> None:
-        """A person sends a result of an inline query; the bot is told."""
-        payload: Json = {"result_id": result_id, "from": self._user(user).as_json(), "query": query}
-        self.push(self.bot(bot), "chosen_inline_result", payload)
+    def choose(
+        self, bot: BotRef, user: UserRef, result_id: str, query: str = "", *, chat: ChatRef | None = None
+    ) -> str | None:
+        """A person sends a result of an inline query, or a prepared one; the bot is told. The inline id of the message.
+
+        A message has one if there are buttons under it. With `chat` the bot also sees the message there.
+        """
+        one = self.bot(bot)
+        return choose(self, one, self._user(user), result_id, query, chat=self._chat(one, chat))
+
+    def web_app(self, bot: BotRef, user: UserRef) -> str:
+        """A person opens a Mini App by a button that lets it answer; the id for answerWebAppQuery."""
+        query_id = str(self.chance.getrandbits(62))
+        chat = self.dialog(self.bot(bot), self._user(user))
+        self.bot(bot).queries[query_id] = SimQuery(kind="web_app", asked_at=self.now(), chat_id=chat.id)
+        return query_id
+
+    def web_app_data(self, bot: BotRef, user: UserRef, data: str, *, button: str = "") -> Json:
+        """A Mini App that a keyboard button has opened sends data; the message."""
+        return self.write(bot, user, content={"web_app_data": {"data": data, "button_text": button}})
+
+    def react(
+        self, bot: BotRef, user: UserRef, message_id: int, *emojis: str, chat: ChatRef | None = None
+    ) -> None:  # fmt: skip
+        """What a person thinks of a message from now on; without emojis nothing any more."""
+        one, person = self.bot(bot), self._user(user)
+        place = self._chat(one, chat) or self.dialog(one, person)
+        fresh: list[Json] = [{"type": "emoji", "emoji": emoji} for emoji in emojis]
+        edits.set_reactions(self, place, message_id, person, fresh)
+
+    def tick(
+        self, bot: BotRef, user: UserRef, message_id: int, *tasks: int, chat: ChatRef | None = None, undo: bool = False
+    ) -> Json:  # fmt: skip
+        """A person marks tasks of a checklist as done, or as not done; the message that tells it."""
+        one, person = self.bot(bot), self._user(user)
+        return tick(self, one, person, self._chat(one, chat) or self.dialog(one, person), message_id, tasks, undo=undo)
+
+    def add_tasks(
+        self, bot: BotRef, user: UserRef, message_id: int, *texts: str, chat: ChatRef | None = None
+    ) -> Json:  # fmt: skip
+        """A person adds tasks to a checklist; the message that tells it."""
+        one, person = self.bot(bot), self._user(user)
+        return add_tasks(self, one, person, self._chat(one, chat) or self.dialog(one, person), message_id, texts)
+
+    def buy(self, bot: BotRef, user: UserRef, message: Json) -> None:
+        """A person pays for paid media; the bot has the Stars, and is told if it has sent a payload with them."""
+        buy(self, self.bot(bot), self._user(user), message)
+
+    def erase(self, bot: BotRef, chat: ChatRef, *message_ids: int) -> None:
+        """People delete messages. Of a business account's the bot is told."""
+        one = self.bot(bot)
+        erase(self, one, self._known(one, chat), list(message_ids))
+
+    def timer(self, bot: BotRef, chat: ChatRef, seconds: int, *, by: UserRef = 1) -> None:
+        """What is written in a chat from now on is deleted after that time; 0 ends it."""
+        one = self.bot(bot)
+        set_timer(self, one, self._known(one, chat), seconds, self._user(by))
+
+    def manage(self, bot: BotRef, user: UserRef, bot_id: int) -> None:
+        """A person makes a bot that this one manages; it is told."""
+        one = self.bot(bot)
+        made = self.bots.get(bot_id) or self.add_bot(f"{bot_id}:{self.chance.getrandbits(140):035x}")
+        one.managed[bot_id] = {"is_access_restricted": False}
+        self.push(one, "managed_bot", {"user": self._user(user).as_json(), "bot": made.user.as_json()})
 
     def pay(self, bot: BotRef, user: UserRef, message: Json) -> str:
         """A person presses Pay under an invoice; the id of the pre-checkout query. What the bot agrees to is paid."""
         return pay(self, self.bot(bot), self._user(user), message)
 
-    def connect(self, bot: BotRef, user: UserRef, connection_id: str, *, is_enabled: bool = True) -> Json:
-        """A person connects the bot to their business account, or ends that; the connection."""
-        return connect(self, self.bot(bot), self._user(user), connection_id, is_enabled=is_enabled)
+    def connect(
+        self, bot: BotRef, user: UserRef, connection_id: str, *, is_enabled: bool = True, **rights: bool
+    ) -> Json:
+        """A person connects the bot to their business account, or ends that; the connection. A right not named is given."""
+        one, person = self.bot(bot), self._user(user)
+        return connect(self, one, person, connection_id, is_enabled=is_enabled, rights=rights)
+
+    def stars(self, who: UserRef, amount: int) -> None:
+        """A person or a bot gets Stars from elsewhere."""
+        person = self._user(who)
+        if person.is_bot:
+            receive(self, self.bots[person.id], amount, type="other")
+        else:
+            person.stars += amount
 
     def game(self, bot: BotRef, name: str, description: str = "", *, photo: UploadedFile | None = None) -> Game:
         """A game of the bot's, as made with @BotFather. One that nobody has made is made by its first use."""
@@ -428,6 +508,10 @@ def write(
     else:
         message["from"] = user.as_json()
     message |= {"chat": chat.as_json(), "date": at}
+    if not chat.is_private and chat.members.get(user.id, _NOBODY).tag:
+        message["sender_tag"] = chat.members[user.id].tag
+    if chat.parent:
+        message["direct_messages_topic"] = {"topic_id": user.id, "user": user.as_json()}
     if thread_id:
         message |= {"message_thread_id": thread_id, "is_topic_message": True}
     if reply_to in chat.messages:
@@ -440,10 +524,114 @@ def write(
             if entities:
                 message[entities_field] = entities
     world.keep(chat, message_id, message)
+    world.let_expire(chat, message_id)
     kind = "channel_post" if chat.type == "channel" else "message"
+    if "business_connection_id" in message:
+        check_connection(world, bot, str(message["business_connection_id"]))
+        kind = "business_message"
     for listener in listeners(world, bot, chat):
         world.push(listener, kind, message, date=at)
     return message
+
+
+_NOBODY = SimMember(status="left")
+
+
+def erase(world: World, bot: SimBot, chat: SimChat, message_ids: list[int]) -> None:
+    """Messages are gone; a business account's are told of."""
+    by_connection: dict[str, list[int]] = {}
+    for message_id in message_ids:
+        gone = chat.messages.pop(message_id, None)
+        if gone is not None and "business_connection_id" in gone:
+            by_connection.setdefault(str(gone["business_connection_id"]), []).append(message_id)
+    for connection_id, ids in by_connection.items():
+        told: Json = {"business_connection_id": connection_id, "chat": chat.as_json(), "message_ids": ids}
+        world.push(bot, "deleted_business_messages", told)
+
+
+def set_timer(world: World, bot: SimBot, chat: SimChat, seconds: int, user: SimUser) -> None:
+    chat.more.pop("message_auto_delete_time", None)
+    if seconds:
+        chat.more["message_auto_delete_time"] = seconds
+    content: Json = {"message_auto_delete_timer_changed": {"message_auto_delete_time": seconds}}
+    _told_by(world, bot, chat, content, user)
+
+
+def _told_by(world: World, bot: SimBot, chat: SimChat, content: Json, user: SimUser) -> Json:
+    """A service message of a person's, which the bot sees."""
+    message = tell(world, bot, chat, content, sender=user)
+    if chat.is_private:
+        kind = "business_message" if "business_connection_id" in content else "message"
+        world.push(bot, kind, visible(message), date=world.now())
+    return message
+
+
+def _checklist(
+    world: World, chat: SimChat, message_id: int, user: SimUser, right: str
+) -> tuple[Json, list[Json], Json]:
+    """The message with a checklist, its tasks, and what surrounds whatever is told of it."""
+    message = chat.messages.get(message_id)
+    checklist = message.get("checklist") if message is not None else None
+    if message is None or not isinstance(checklist, dict):
+        raise BadInput(code="no_checklist", detail=f"Message {message_id} in chat {chat.id} is no checklist.")
+    if not checklist.get(right):
+        raise BadInput(code="not_allowed", detail=f"The checklist {message_id} does not let others do that.")
+    around: Json = {name: message[name] for name in ("business_connection_id",) if name in message}
+    tasks = checklist["tasks"]
+    assert isinstance(tasks, list)
+    return message, tasks, around
+
+
+def tick(
+    world: World, bot: SimBot, user: SimUser, chat: SimChat, message_id: int, numbers: tuple[int, ...], *, undo: bool
+) -> Json:
+    message, tasks, around = _checklist(world, chat, message_id, user, "others_can_mark_tasks_as_done")
+    for task in tasks:
+        if task["id"] in numbers:
+            task.pop("completed_by_user", None)
+            task.pop("completion_date", None)
+            if not undo:
+                task |= {"completed_by_user": user.as_json(), "completion_date": int(world.now())}
+    ids = {"marked_as_not_done_task_ids" if undo else "marked_as_done_task_ids": list(numbers)}
+    told = {"checklist_tasks_done": {"checklist_message": visible(message), **ids}}
+    return _told_by(world, bot, chat, {**around, **told}, user)
+
+
+def add_tasks(world: World, bot: SimBot, user: SimUser, chat: SimChat, message_id: int, texts: tuple[str, ...]) -> Json:
+    message, tasks, around = _checklist(world, chat, message_id, user, "others_can_add_tasks")
+    first = max(integer(task, "id") for task in tasks) + 1
+    fresh: list[Json] = [{"id": number, "text": text} for number, text in enumerate(texts, first)]
+    tasks.extend(fresh)
+    told = {"checklist_tasks_added": {"checklist_message": visible(message), "tasks": fresh}}
+    return _told_by(world, bot, chat, {**around, **told}, user)
+
+
+def buy(world: World, bot: SimBot, user: SimUser, message: Json) -> None:
+    media = message.get("paid_media")
+    if not isinstance(media, dict):
+        raise BadInput(code="no_paid_media", detail="That message has no paid media.")
+    payload = world.dialog(bot, user).payloads.get(integer(message, "message_id"), "")
+    what: Json = {"paid_media": media["paid_media"]} | ({"paid_media_payload": payload} if payload else {})
+    partner = {"type": "user", "transaction_type": "paid_media_payment", "user": user.as_json()}
+    receive(world, bot, integer(media, "star_count"), **partner, **what)
+    if payload:
+        world.push(bot, "purchased_paid_media", {"from": user.as_json(), "paid_media_payload": payload})
+
+
+def choose(world: World, bot: SimBot, user: SimUser, result_id: str, query: str, *, chat: SimChat | None) -> str | None:
+    result = bot.results.get(result_id)
+    if result is None and not world.options.accept_any_chat:
+        raise BadInput(code="no_result", detail=f"The bot has answered with no result {result_id}.")
+    content = methods.inline_content(world, result or {})
+    inline_id = methods.keep_inline(world, bot, content) if "reply_markup" in content else None
+    payload: Json = {"result_id": result_id, "from": user.as_json(), "query": query}
+    if inline_id is not None:
+        payload["inline_message_id"] = inline_id
+    world.push(bot, "chosen_inline_result", payload)
+    if chat is not None:
+        sent = {**content, "via_bot": bot.user.as_json()}
+        write(world, bot, user, sent, chat=chat, thread_id=None, reply_to=None, date=None)
+    return inline_id
 
 
 def edit(world: World, bot: SimBot, chat: SimChat, message_id: int, content: Json) -> Json:
@@ -454,6 +642,8 @@ def edit(world: World, bot: SimBot, chat: SimChat, message_id: int, content: Jso
     now = int(world.now())
     message |= {**content, "edit_date": now}
     kind = "edited_channel_post" if chat.type == "channel" else "edited_message"
+    if "business_connection_id" in message:
+        kind = "edited_business_message"
     for listener in listeners(world, bot, chat):
         world.push(listener, kind, message, date=now)
     return message
@@ -546,14 +736,23 @@ def pay(world: World, bot: SimBot, user: SimUser, message: Json) -> str:
     return ask(world, bot, user, "pre_checkout", asked, chat_id=chat.id)
 
 
-def connect(world: World, bot: SimBot, user: SimUser, connection_id: str, *, is_enabled: bool) -> Json:
+BUSINESS_RIGHTS = (
+    "can_reply", "can_read_messages", "can_delete_sent_messages", "can_delete_all_messages", "can_edit_name", "can_edit_bio",
+    "can_edit_profile_photo", "can_edit_username", "can_change_gift_settings", "can_view_gifts_and_stars",
+    "can_convert_gifts_to_stars", "can_transfer_and_upgrade_gifts", "can_transfer_stars", "can_manage_stories",
+)  # fmt: skip
+
+
+def connect(
+    world: World, bot: SimBot, user: SimUser, connection_id: str, *, is_enabled: bool, rights: dict[str, bool]
+) -> Json:
     connection: Json = {
         "id": connection_id,
         "user": user.as_json(),
         "user_chat_id": user.id,
         "date": int(world.now()),
         "is_enabled": is_enabled,
-        "rights": {"can_reply": True, "can_read_messages": True},
+        "rights": {right: rights.get(right, True) for right in BUSINESS_RIGHTS},
     }
     if is_enabled:
         bot.connections[connection_id] = connection

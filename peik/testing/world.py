@@ -45,6 +45,15 @@ PERMISSIONS = (
 _OF_ALL = frozenset({"can_change_info", "can_invite_users", "can_pin_messages", "can_manage_topics"})
 
 
+class SimStory(msgspec.Struct, kw_only=True):
+    """A story on somebody's page."""
+
+    id: int
+    by: int  # the bot that has posted it
+    content: Json
+    is_protected: bool = False
+
+
 class SimUser(msgspec.Struct, kw_only=True):
     """A person, or the face of a bot."""
 
@@ -58,6 +67,15 @@ class SimUser(msgspec.Struct, kw_only=True):
     is_reachable: bool = True  # False: a bot must not write first
     personal_chat: int = 0  # a channel of theirs that their profile shows
     photos: list[list[Json]] = msgspec.field(default_factory=list)  # of the profile, each in its sizes, newest first
+    is_premium: bool = False
+    bio: str = ""
+    emoji_status: str = ""
+    stars: int = 0
+    gift_types: dict[str, bool] = msgspec.field(
+        default_factory=dict
+    )  # which gifts they take; what is not named they take
+    stories: dict[int, SimStory] = msgspec.field(default_factory=dict)
+    last_story_id: int = 0
 
     def as_json(self) -> Json:
         face: Json = {"id": self.id, "is_bot": self.is_bot, "first_name": self.first_name}
@@ -67,6 +85,8 @@ class SimUser(msgspec.Struct, kw_only=True):
             face["username"] = self.username
         if self.language_code:
             face["language_code"] = self.language_code
+        if self.is_premium:
+            face["is_premium"] = True
         return face
 
 
@@ -95,6 +115,7 @@ class SimMember(msgspec.Struct, kw_only=True):
     permissions: dict[str, bool] = msgspec.field(default_factory=dict)  # of a restricted member, likewise
     until: int = 0
     title: str = ""
+    tag: str = ""
     spoke_at: float = float("-inf")  # where messages are slowed
 
     @property
@@ -115,7 +136,7 @@ class SimMember(msgspec.Struct, kw_only=True):
             case "creator":
                 face["is_anonymous"] = False
             case "administrator":
-                names = (*RIGHTS, "can_pin_messages")
+                names = (*RIGHTS, "can_pin_messages", "can_manage_tags")
                 rights = {name: self.may(name) and (name != "is_anonymous" or name in self.rights) for name in names}
                 face |= {"can_be_edited": self.can_be_edited, **self.rights, **rights}
             case "restricted":
@@ -123,6 +144,8 @@ class SimMember(msgspec.Struct, kw_only=True):
                 face |= {"is_member": True, "until_date": self.until, **permissions}
             case "kicked":
                 face["until_date"] = self.until
+        if self.tag and self.status in {"member", "restricted"}:
+            face["tag"] = self.tag
         return face | ({"custom_title": self.title} if self.title else {})
 
 
@@ -135,6 +158,7 @@ class SimChat(msgspec.Struct, kw_only=True):
     username: str | None = None
     user: SimUser | None = None  # of a private chat
     is_forum: bool = False
+    parent: int = 0  # the channel, of whose direct messages these are
     is_lenient: bool = False  # made by its first use: any thread exists, any bot is a member
     is_blocked: bool = False  # private: the person has stopped the bot
     is_deleted: bool = False
@@ -145,7 +169,8 @@ class SimChat(msgspec.Struct, kw_only=True):
     ephemeral: dict[int, Json] = msgspec.field(default_factory=dict)  # seen by one person, and by ids of their own
     topics: dict[int, Topic] = msgspec.field(default_factory=dict)
     members: dict[int, SimMember] = msgspec.field(default_factory=dict)
-    payloads: dict[int, str] = msgspec.field(default_factory=dict)  # of invoices, which no message shows
+    payloads: dict[int, str] = msgspec.field(default_factory=dict)  # of invoices and paid media, which no message shows
+    reactions: dict[int, dict[int, list[Json]]] = msgspec.field(default_factory=dict)  # by message and person
     pinned: list[int] = msgspec.field(default_factory=list)
     more: Json = msgspec.field(default_factory=dict)  # what getChat tells beside the face: description, permissions …
     links: dict[str, Json] = msgspec.field(default_factory=dict)  # invite links, by themselves
@@ -178,6 +203,8 @@ class SimChat(msgspec.Struct, kw_only=True):
                 face["username"] = self.user.username
         if self.is_forum:
             face["is_forum"] = True
+        if self.parent:
+            face["is_direct_messages"] = True
         return face
 
     def next_message_id(self) -> int:
@@ -357,6 +384,9 @@ class SimBot:
         self.connections: dict[str, Json] = {}  # business connections, by id
         self.transactions: list[Json] = []  # of Stars, oldest first
         self.checkouts: dict[str, Json] = {}  # pre-checkout queries that would be paid, by id
+        self.results: dict[str, Json] = {}  # of the last answer to an inline query, and prepared ones, by id
+        self.inline: dict[str, Json] = {}  # messages that people have sent by way of this bot, by their inline ids
+        self.managed: dict[int, Json] = {}  # bots that this one manages, and who may use them
 
     def __repr__(self) -> str:
         return f"Bot({self.id})"
@@ -409,6 +439,8 @@ class World:
         self.polls: dict[str, tuple[int, Json]] = {}  # by id: the bot that asked, and the poll
         self.votes: dict[str, dict[int, list[int]]] = {}  # by poll and person
         self.sticker_sets: dict[str, StickerSet] = {}  # by name, in small letters
+        self.gifts: dict[int, dict[str, Json]] = {}  # by owner, a person or a channel, and by their own ids
+        self.gifts_sold: dict[str, int] = {}  # how many of which
         self.agenda: list[tuple[float, int, Callable[[], None]]] = []  # a heap of what happens by itself, and when
 
     # What happens by itself
@@ -546,6 +578,18 @@ class World:
         if len(self._kept) > self.options.messages_max:
             old_chat, old_id = self._kept.popleft()
             old_chat.messages.pop(old_id, None)
+            if old_chat.reactions:
+                old_chat.reactions.pop(old_id, None)
+
+    def let_expire(self, chat: SimChat, message_id: int) -> None:
+        """Where a timer deletes messages, this one goes in its time."""
+        seconds = chat.more.get("message_auto_delete_time")
+        if isinstance(seconds, int):
+            self.schedule(self.now() + seconds, lambda: self._let_go(chat, message_id))
+
+    @staticmethod
+    def _let_go(chat: SimChat, message_id: int) -> None:
+        chat.messages.pop(message_id, None)
 
     def note_sent(self, call: SimCall, chat: SimChat, *, message_id: int, thread_id: int | None, text: str) -> None:
         """Enter one delivered message into the ledger."""

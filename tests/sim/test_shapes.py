@@ -28,7 +28,7 @@ def call(telegram: Telegram, method: str, **params: object) -> Answer:
     ("status", "fields"),
     [
         ("creator", {"is_anonymous"}),
-        ("administrator", {*RIGHTS, "can_be_edited", "can_pin_messages"}),
+        ("administrator", {*RIGHTS, "can_be_edited", "can_pin_messages", "can_manage_tags"}),
         ("member", set()),
         ("restricted", {*PERMISSIONS, "is_member", "until_date"}),
         ("left", set()),
