@@ -21,6 +21,7 @@ class Role(enum.Enum):
     CONNECTING = "Connecting"
     FOLLOWING = "Following what happens"
     READING = "Reading chats"
+    FILES = "Fetching files"
     ASKING = "Joining, and contacts"
     SENDING = "Sending"
 
@@ -67,6 +68,14 @@ DOCUMENTED: dict[Role, dict[str, str]] = {
         "messages.getHistory": (
             "AUTH_KEY_DUPLICATED AUTH_KEY_PERM_EMPTY CHANNEL_INVALID CHANNEL_PRIVATE CHAT_ID_INVALID "
             "PEER_ID_INVALID TIMEOUT "
+        ),
+    },
+    Role.FILES: {
+        "messages.getMessages": "",
+        "channels.getMessages": "CHANNEL_INVALID CHANNEL_PRIVATE MESSAGE_IDS_EMPTY",
+        "upload.getFile": (
+            "AUTH_KEY_PERM_EMPTY FILE_ID_INVALID FILE_REFERENCE_EXPIRED INPUT_FETCH_FAIL LIMIT_INVALID "
+            "LOCATION_INVALID OFFSET_INVALID TIMEOUT "
         ),
     },
     Role.ASKING: {
@@ -170,6 +179,13 @@ _BY_TROUBLE: dict[Role, dict[Trouble, str]] = {
         Trouble.OFFLINE: "tried again, at most an hour later each time; other chats go on; alert `session-behind`",
         Trouble.REFUSED: "this chat is given up until the next connect, and told of; other chats go on",
     },
+    Role.FILES: {
+        Trouble.REVOKED: "the session is `revoked` at its next request; alert `session-ended`",
+        Trouble.PASSWORD_NEEDED: "tried again up to five times, at most an hour later each time; other files go on",
+        Trouble.FLOOD: "waited for, once for all that the account asks; the file goes on where it was",
+        Trouble.OFFLINE: "tried again up to five times, at most an hour later each time; other files go on",
+        Trouble.REFUSED: "this file is given up, and told of; other files go on",
+    },
     Role.ASKING: {
         Trouble.REVOKED: "said (409); the session is `revoked` at its next request",
         Trouble.PASSWORD_NEEDED: "said, by Telegram's name of the error",
@@ -221,6 +237,8 @@ def done_with(role: Role, method: str, name: str) -> str:
                 )
             case _:
                 return "sent again"
+    if role is Role.FILES and name == "FILE_REFERENCE_EXPIRED":
+        return "the message is asked for anew, for another reference; given up after three"
     if role is Role.CONNECTING and name in NOBODY:
         return _BY_TROUBLE[role][Trouble.REVOKED]
     if role is Role.FOLLOWING and method == "updates.getChannelDifference" and name in _LOST_CHANNELS:

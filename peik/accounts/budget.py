@@ -75,6 +75,7 @@ class Budget:
 
 
 REQUEST_S = 60.0
+FILE_S = 1800.0
 ONCE_S = 20.0  # so long somebody is kept waiting for the account's turn
 
 T = TypeVar("T")
@@ -116,6 +117,10 @@ class PatientRequests:
     ) -> list[Message]:
         return await self._answered(lambda: client.history(chat_id, access, below=below, above=above, limit=limit))
 
+    async def file(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """A whole file, as one request; after a flood wait `ask` is called again, and goes on where it was."""
+        return await self._answered(ask, within_s=FILE_S)
+
     async def once(self, ask: Callable[[], Awaitable[T]]) -> T:
         """What somebody waits for: within the budget, and not again after a flood wait, which is told. Raises ClientError."""
         wait_s = self._budget.ready_at(self._session_id) - self._budget.now()
@@ -134,12 +139,12 @@ class PatientRequests:
                 await self._on_flood(error)
             raise
 
-    async def _answered(self, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _answered(self, ask: Callable[[], Awaitable[T]], *, within_s: float = REQUEST_S) -> T:
         """Raises ClientError, but never FLOOD."""
         while True:
             await self._budget.turn(self._session_id)
             try:
-                async with asyncio.timeout(REQUEST_S):
+                async with asyncio.timeout(within_s):
                     answer = await ask()
             except TimeoutError:
                 raise ClientError(Trouble.OFFLINE, "Telegram does not answer.") from None

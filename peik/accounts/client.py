@@ -4,7 +4,7 @@ Telethon stands behind it (`peik.accounts.telethon`), and for tests a faithful f
 """
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -77,6 +77,13 @@ class PhoneContact(msgspec.Struct, frozen=True, kw_only=True):
     last_name: str = ""
     user_id: int | None = None
     username: str | None = None
+
+
+class ChatMember(msgspec.Struct, frozen=True, kw_only=True):
+    user_id: int
+    name: str
+    username: str | None = None
+    role: str = "member"  # owner, admin, member, restricted, banned
 
 
 class HistoryGap(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,6 +162,24 @@ class AccountClient(Protocol):
 
     async def count(self, chat_id: int, access: bytes | None) -> int:
         """How many messages the history has, as Telegram says."""
+
+    async def download(
+        self,
+        chat_id: int,
+        access: bytes | None,
+        message_id: int,
+        *,
+        file_id: str,
+        offset: int,
+        take: Callable[[bytes], Awaitable[bool]],
+    ) -> bool:
+        """The file of a message, from `offset` on, piece by piece, as long as `take` wants more. Whether all of it was taken;
+        not where the message is gone, or has another file by now."""
+
+    async def members(
+        self, chat_id: int, access: bytes | None, *, offset: int, limit: int
+    ) -> tuple[list[ChatMember], int]:
+        """Members of a group or a channel, and how many there are in all. Raises REFUSED where they are not shown."""
 
     # asking for the account
     async def join(self, link: str) -> Dialog:

@@ -101,6 +101,23 @@ class CrawlAdvanced(Event, frozen=True, kw_only=True):
     is_done: bool
 
 
+class FileFetched(Event, frozen=True, kw_only=True):
+    """The file of a message is in PEIK_SESSIONS_MEDIA now."""
+
+    session_id: str
+    chat_id: int
+    size_bytes: int
+
+
+class FileGivenUp(Event, frozen=True, kw_only=True):
+    """The file of a message cannot be had from Telegram: it is not asked for any more."""
+
+    session_id: str
+    chat_id: int
+    message_id: int
+    why: str
+
+
 class ArchiveAway(Event, frozen=True, kw_only=True):
     """The archive cannot be opened. Sessions wait, bots do not."""
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -254,8 +254,17 @@ class HistoryCrawl:
     """All crawls of one session, a page of each by turns."""
 
     def __init__(
-        self, chats: ChatStates, *, book: Archive, asking: PatientRequests, retries: ChatRetries, events: Events
+        self,
+        chats: ChatStates,
+        *,
+        book: Archive,
+        asking: PatientRequests,
+        retries: ChatRetries,
+        events: Events,
+        on_page: Callable[[AccountClient, Sequence[Message]], Awaitable[None]] | None = None,
     ) -> None:
+        """`on_page` has to be done with a page before the crawl goes on."""
+        self._on_page = on_page
         self._chats = chats
         self._book = book
         self._asking = asking
@@ -283,6 +292,10 @@ class HistoryCrawl:
             page = await self._asking.history(
                 client, state.chat_id, self._chats.access(state), below=state.crawled_to, above=0, limit=CRAWL_PAGE
             )
+            if page:
+                await self._book.keep_messages(page)
+                if self._on_page is not None:
+                    await self._on_page(client, page)
         except ClientError as error:
             if not _is_of_one_chat(client, error):
                 raise
@@ -294,8 +307,6 @@ class HistoryCrawl:
             self._events.tell(ChatUnread(session_id=state.session_id, chat_id=state.chat_id, why=error.words))
             return
         self._retries.succeeded(state.chat_id)
-        if page:
-            await self._book.keep_messages(page)
         reached = page[-1].message_id if len(page) == CRAWL_PAGE else 0
 
         def advanced(old: ChatState) -> ChatState:

@@ -27,6 +27,7 @@ from peik.accounts.events import (
 )
 from peik.accounts.feeds import lines_of_deleted, lines_of_events, lines_of_messages
 from peik.accounts.history import ChatRetries, ChatStates, HistoryCrawl, Reconciler
+from peik.accounts.media import MediaFetch, MediaFolder
 from peik.accounts.registry import Registry, proxy_context, secret_context
 from peik.archive.store import Archive, FeedRecord, Happening, Message, Session, SessionState
 from peik.clock import Clock
@@ -59,7 +60,10 @@ class SeenUpdates:
         events: Events,
         away_since_ms: int,
         agent_id: str,
+        on_files: Callable[[], None] = lambda: None,
     ) -> None:
+        """`on_files`: there are messages that carry files."""
+        self._on_files = on_files
         self._session_id = session_id
         self._agent_id = agent_id
         self._book = book
@@ -78,6 +82,8 @@ class SeenUpdates:
             if wanted := [one for one in messages if kept.has(one.chat_id)]:
                 await self._book.keep_messages(wanted)
                 await self._feed(lines_of_messages(wanted, at_ms=self._clock.wall_ms()))
+                if any(one.media is not None for one in wanted):
+                    self._on_files()
             await self._chats.see(messages)
             await self._registry.update_session_activity(self._session_id)
 
@@ -154,6 +160,7 @@ class SessionTools(msgspec.Struct, frozen=True, kw_only=True):
     events: Events
     chance: random.Random
     reconcile_s: float = RECONCILE_S
+    media: MediaFolder | None = None  # where files of messages go; None: they are left at Telegram
 
 
 class Unfit(Exception):
@@ -368,6 +375,7 @@ class SessionRunner:
             events=tools.events,
             away_since_ms=session.active_at_ms or session.created_at_ms,
             agent_id=session.agent_id,
+            on_files=self._bell.ring,
         )
         await _within(LISTEN_S, client.listen(seeing, state))
         self._noted = self._trouble()
@@ -375,9 +383,27 @@ class SessionRunner:
         self._client, self._me, self._up_at = client, me, tools.clock.mono()
         self._tell(SessionUp(bot_id=me.user_id, session_id=self.session_id))
         self._tell_calm()
-        crawl = HistoryCrawl(self._chats, book=tools.book, asking=asking, retries=self._retries, events=tools.events)
+        media = None
+        if tools.media is not None:
+            media = MediaFetch(
+                self.session_id,
+                tools.media,
+                self._chats,
+                book=tools.book,
+                asking=asking,
+                clock=tools.clock,
+                events=tools.events,
+            )
+        crawl = HistoryCrawl(
+            self._chats,
+            book=tools.book,
+            asking=asking,
+            retries=self._retries,
+            events=tools.events,
+            on_page=None if media is None else media.fetch_page,
+        )
         house = asyncio.create_task(
-            self._keep_house(client, asking, reconciler, crawl, is_first=state is None),
+            self._keep_house(client, asking, reconciler, crawl, media, is_first=state is None),
             name=f"house of {self.session_id}",
         )
         try:
@@ -426,10 +452,11 @@ class SessionRunner:
         asking: PatientRequests,
         reconciler: Reconciler,
         crawl: HistoryCrawl,
+        media: MediaFetch | None,
         *,
         is_first: bool,
     ) -> None:
-        """Gaps first, then crawls, and now and then a look whether anything is missing."""
+        """Gaps first, then a file and a page of a crawl in turn, and now and then a look whether anything is missing."""
         clock, chance = self._tools.clock, self._tools.chance
         look_at = clock.mono() + (0.0 if is_first else self._tools.reconcile_s * chance.random())
         while True:
@@ -439,8 +466,15 @@ class SessionRunner:
                 if clock.mono() >= look_at or await reconciler.has_gaps():
                     look_at = clock.mono() + self._tools.reconcile_s * chance.uniform(0.9, 1.1)
                     await reconciler.look(client)
-                elif not await crawl.step(client):
-                    times = (look_at, asking.calm_at, self._retries.next_at())
+                    continue
+                has_more = media is not None and await media.step(client)
+                if not await crawl.step(client) and not has_more:
+                    times = (
+                        look_at,
+                        asking.calm_at,
+                        self._retries.next_at(),
+                        None if media is None else media.next_at(),
+                    )
                     await self._bell.wait(min(at for at in times if at is not None))
             except (ClientError, Problem) as error:
                 if isinstance(error, ClientError) and error.trouble is Trouble.REVOKED:

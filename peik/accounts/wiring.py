@@ -5,7 +5,7 @@ import random
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import msgspec
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from peik.accounts.client import ClientFactory
     from peik.accounts.crew import Crew
     from peik.accounts.feeds import Feeds
+    from peik.accounts.media import MediaFolder
     from peik.accounts.registry import Registry
     from peik.accounts.runner import SessionTools
     from peik.accounts.service import AccountService, Chore
@@ -50,7 +51,25 @@ class Kit(msgspec.Struct, frozen=True, kw_only=True):
 def archive_named(config: Config) -> Archive:
     """The archive of the settings, not open yet. Where Redis is the store, sessions are cached there."""
     cache = config.store if config.store_kind is StoreKind.REDIS else None
-    return archive_of(config.archive, store=config.store, cache=cache)
+    archive = archive_of(config.archive, store=config.store, cache=cache)
+    media = _media_of(config)
+    if media is None:
+        return archive
+    from peik.accounts.media import FiledArchive
+
+    return cast(Archive, FiledArchive(archive, media))
+
+
+def _media_of(config: Config) -> "MediaFolder | None":
+    if config.sessions_media is None:
+        return None
+    from peik.accounts.media import MediaFolder
+
+    return MediaFolder(
+        config.sessions_media.absolute(),
+        size_max=config.sessions_media_max,
+        kinds=frozenset(config.sessions_media_kinds),
+    )
 
 
 async def kit_of(
@@ -135,7 +154,7 @@ def sessions_of(context: Context, outbox: Outbox, kit: Kit, poster: Poster) -> "
     crew: Crew | None = None
     signing_in: SignInSteps | None = None
     if kit.clients is not None:
-        tools = tools_of(kit, kit.clients, registry, clock=clock, events=events, chance=context.chance)
+        tools = tools_of(kit, config, registry, clock=clock, events=events, chance=context.chance)
         crew = Crew(tools, context.store.nodes, LeaseRights(outbox.service, outbox.leases, accounts))
         signing_in = SignInSteps(
             registry, kit.vault, kit.clients, clock, on_signed_in=partial(_enlisted, accounts, crew)
@@ -160,20 +179,22 @@ def sessions_of(context: Context, outbox: Outbox, kit: Kit, poster: Poster) -> "
 
 
 def tools_of(
-    kit: Kit, clients: "ClientFactory", registry: "Registry", *, clock: Clock, events: Events, chance: random.Random
+    kit: Kit, config: Config, registry: "Registry", *, clock: Clock, events: Events, chance: random.Random
 ) -> "SessionTools":
     from peik.accounts.budget import Budget
     from peik.accounts.runner import SessionTools
 
+    assert kit.clients is not None, "there is an application at Telegram"
     return SessionTools(
         registry=registry,
         book=kit.archive,
         vault=kit.vault,
-        clients=clients,
+        clients=kit.clients,
         budget=Budget(clock),
         clock=clock,
         events=events,
         chance=chance,
+        media=_media_of(config),
     )
 
 
@@ -304,7 +325,7 @@ def _alone(config: Config, kit: Kit, clock: Clock) -> "AccountService":
     registry = Registry(kit.archive, clock)
     parts: tuple[SignInSteps, Importing, Crew] | None = None
     if kit.clients is not None:
-        tools = tools_of(kit, kit.clients, registry, clock=clock, events=events, chance=random.Random())
+        tools = tools_of(kit, config, registry, clock=clock, events=events, chance=random.Random())
         parts = (
             SignInSteps(registry, kit.vault, kit.clients, clock),
             Importing(registry, kit.vault, kit.clients, sessions_dir=config.sessions_dir),

@@ -105,6 +105,10 @@ def write_archive(pen: LogWriter, event: events.Event) -> None:
             words = "+ crawl is done" if event.is_done else "+ crawled"
             level = logging.INFO if event.is_done else logging.DEBUG
             pen.book.log(level, words, session=session_id, chat=chat_id, crawled=crawled, to=event.crawled_to)
+        case session_events.FileFetched(session_id=session_id, chat_id=chat_id, size_bytes=size_bytes):
+            pen.book.debug("+ file", session=session_id, chat=chat_id, size_bytes=size_bytes)
+        case session_events.FileGivenUp(session_id=session_id, chat_id=chat_id, message_id=message_id, why=why):
+            pen.book.warning("! file cannot be had", session=session_id, chat=chat_id, message=message_id, why=why)
         case session_events.ArchiveAway(why=why):
             if pen.is_news(event):
                 pen.book.warning("! the archive does not answer; accounts wait", why=why)

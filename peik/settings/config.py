@@ -104,6 +104,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     sessions_dir: Path | None
     sessions_server: SessionsServer | None
     sessions_proxy: str | None
+    sessions_media: Path | None
+    sessions_media_max: int
+    sessions_media_kinds: tuple[str, ...]
     secret_key: str | None
     secret_key_old: str | None
     secrets_plain: bool

@@ -429,6 +429,18 @@ def parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
+_FILE_KINDS = ("photo", "video", "video_note", "animation", "audio", "voice", "document", "sticker")
+
+
+def parse_kinds(text: str) -> tuple[str, ...]:
+    """Of messages that carry files."""
+    kinds = parse_names(text)
+    for kind in kinds:
+        if kind not in _FILE_KINDS:
+            raise ValueError(f"{kind[:40]!r} is no kind of messages with files; there are {', '.join(_FILE_KINDS)}")
+    return kinds
+
+
 def parse_files(text: str) -> tuple[Path, ...]:
     """Files of different names: each goes by its own."""
     paths = tuple(Path(name) for name in parse_names(text))

@@ -9,7 +9,9 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from telethon import types
 from telethon.crypto import AuthKey
 from telethon.sessions import StringSession
 
@@ -100,6 +102,56 @@ async def test_a_qr_code_takes_the_session_to_the_other_data_centre() -> None:
         me = await client.qr_scanned(timeout_s=20)
         assert me.user_id == ME
         assert StringSession(client.secret()).dc_id == HOME
+        await client.disconnect()
+
+
+@live
+async def test_a_file_comes_from_another_data_centre_and_after_its_reference_has_expired() -> None:
+    """Where the message says that it is (dc 2), and where FILE_MIGRATE says."""
+    telegram = LoopbackTelegram()
+    async with telegram.running(), asyncio.timeout(WITHIN_S):
+        client = client_of(clients_of(telegram))
+        await client.connect()
+        sent = await client.send_code(PHONE)
+        await client.sign_in(PHONE, CODE, sent.code_hash)
+        notebook = Notebook()
+        await client.listen(notebook, None)
+        await until(lambda: notebook.state is not None)
+        whole = bytes(range(256)) * 5000
+        told = [
+            telegram.private(f"at {dc}", media=telegram.document(whole, dc=dc), from_id=types.PeerUser(SARA))
+            for dc in (HOME, 2)
+        ]
+        await until(lambda: len(notebook.messages) == 2)
+        telegram.files_at = 2
+        for message, seen in zip(told, notebook.messages, strict=True):
+            got = bytearray()
+
+            async def take(chunk: bytes, got: bytearray = got) -> bool:
+                got.extend(chunk)
+                telegram.reference += b"+" if len(got) == len(chunk) else b""  # after the first piece
+                return True
+
+            media = msgspec.json.decode(seen.media)
+            assert (media["id"], media["size"]) == (str(message.media.document.id), len(whole))
+            assert await client.download(SARA, None, seen.message_id, file_id=media["id"], offset=0, take=take)
+            assert bytes(got) == whole
+        assert telegram.imported
+        assert not await client.download(SARA, None, 999, file_id="1", offset=0, take=take), "the message is gone"
+        await client.disconnect()
+
+
+@live
+async def test_who_is_sent_to_the_other_data_centre_with_the_code_signs_in_there() -> None:
+    telegram = LoopbackTelegram()
+    telegram.tells_late = True
+    async with telegram.running(), asyncio.timeout(WITHIN_S):
+        client = client_of(clients_of(telegram))
+        await client.connect()
+        sent = await client.send_code(PHONE)
+        assert StringSession(client.secret()).dc_id == 2
+        assert (await client.sign_in(PHONE, CODE, sent.code_hash)).user_id == ME
+        assert StringSession(client.secret()).dc_id == HOME, "USER_MIGRATE took it there"
         await client.disconnect()
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from telethon.sessions import StringSession
 
 from docs.pages.account_errors import DOCUMENTED, Role, code_of_reply, done_with, errors_of, outcome_of, taken_for
 from peik.accounts.budget import Budget
@@ -233,6 +234,41 @@ def test_reading(method: str, name: str) -> None:
             await (client.dialogs() if is_list else client.history(SARA, None, below=None, above=0, limit=10))
         assert caught.value.trouble is taken_for(name)
         assert caught.value.words
+
+    play(story)
+
+
+@pytest.mark.parametrize(("method", "name"), rows(Role.FILES))
+def test_fetching_a_file(method: str, name: str) -> None:
+    async def story(stage: Stage) -> None:
+        client: AccountClient = await stage.begin()
+        await until(lambda: stage.notebook.state is not None)
+        media = stage.server.document(b"whole", dc=StringSession(client.secret()).dc_id)
+        is_channel = method == "channels.getMessages"
+        told = stage.server.post(TEAM, "x", media=media) if is_channel else stage.server.private("x", media=media)
+        await until(lambda: stage.notebook.messages)
+        seen = stage.notebook.messages[0]
+        got: list[bytes] = []
+
+        async def take(chunk: bytes) -> bool:
+            got.append(chunk)
+            return True
+
+        async def fetch() -> bool:
+            return await client.download(
+                seen.chat_id, None, told.id, file_id=str(media.document.id), offset=0, take=take
+            )
+
+        stage.server.fail(method, name)
+        with pytest.raises(ClientError) as caught:
+            await fetch()
+        assert caught.value.trouble is taken_for(name)
+        if name == "FILE_REFERENCE_EXPIRED":
+            assert len(stage.server.asked("GetMessages")) == 3
+        stage.server.always.clear()
+        if caught.value.trouble is not Trouble.FLOOD:  # Telethon heeds that by the machine's clock
+            assert await fetch()
+            assert got == [b"whole"]
 
     play(story)
 

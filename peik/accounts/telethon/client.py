@@ -9,7 +9,7 @@ import re
 import sqlite3
 import struct
 import urllib.parse
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,6 +23,7 @@ from telethon.sessions import SQLiteSession, StringSession
 
 from peik.accounts.client import (
     AccountClient,
+    ChatMember,
     ClientError,
     CodeSent,
     Dialog,
@@ -33,7 +34,7 @@ from peik.accounts.client import (
     Trouble,
 )
 from peik.accounts.telethon.errors import Impossible, client_error, name_of, translated
-from peik.accounts.telethon.objects import Deleted, TelethonReader
+from peik.accounts.telethon.objects import Deleted, FilePlace, TelethonReader, file_place, member_of
 from peik.accounts.telethon.sends import TelethonSends
 from peik.accounts.telethon.updates import UpdateIntake, WatchedTelegram, check_telethon, read_place
 from peik.archive.store import Message
@@ -241,6 +242,11 @@ _PUBLIC = re.compile(r"(?:(?:https?://)?(?:t|telegram)\.me/|@)([A-Za-z][A-Za-z0-
 
 CONNECT_S = 15.0  # one attempt
 DIALOGS_MAX = 10_000
+FILE_CHUNK = 512 * 1024  # Telegram gives no more at once
+REFERENCES_MAX = 3  # of one file, one after the other
+_OLD_REFERENCE = frozenset(
+    {"FILE_REFERENCE_EXPIRED", "FILE_REFERENCE_INVALID", "FILE_REFERENCE_EMPTY", "FILEREF_UPGRADE_NEEDED"}
+)
 HISTORY_MAX = 100  # Telegram gives no more at once
 QR_LOOK_S = 5.0  # Telegram tells of a scan; should that get lost we ask
 
@@ -546,10 +552,7 @@ class TelethonClient:
         self, chat_id: int, access: bytes | None, *, below: int | None, above: int, limit: int
     ) -> list[Message]:
         with translated():
-            try:
-                peer = await self._peer(chat_id) if access is None else peer_behind(access)
-            except Impossible as error:
-                raise ClientError(Trouble.REFUSED, str(error)) from None
+            peer = await self._opened(chat_id, access)
             found: list[Message] = []
             while len(found) < limit:
                 page = await self._telegram(
@@ -573,16 +576,84 @@ class TelethonClient:
 
     async def count(self, chat_id: int, access: bytes | None) -> int:
         with translated():
-            try:
-                peer = await self._peer(chat_id) if access is None else peer_behind(access)
-            except Impossible as error:
-                raise ClientError(Trouble.REFUSED, str(error)) from None
+            peer = await self._opened(chat_id, access)
             page = await self._telegram(
                 functions.messages.GetHistoryRequest(
                     peer=peer, offset_id=0, offset_date=None, add_offset=0, limit=1, max_id=0, min_id=0, hash=0
                 )
             )
         return int(getattr(page, "count", len(page.messages)))
+
+    async def download(
+        self,
+        chat_id: int,
+        access: bytes | None,
+        message_id: int,
+        *,
+        file_id: str,
+        offset: int,
+        take: Callable[[bytes], Awaitable[bool]],
+    ) -> bool:
+        with translated():
+            peer = await self._opened(chat_id, access)
+            for tries in range(REFERENCES_MAX):
+                place = await self._file_of(peer, message_id)
+                if place is None or str(place.location.id) != file_id:
+                    return False
+                stream = self._telegram.iter_download(
+                    place.location, offset=offset, request_size=FILE_CHUNK, file_size=place.size, dc_id=place.dc_id
+                )
+                try:
+                    async for chunk in stream:
+                        offset += len(chunk)
+                        if not await take(bytes(chunk)):
+                            return False
+                    return True
+                except RPCError as error:
+                    # What the message said of its file holds for a time that Telegram does not tell: it is asked for anew.
+                    if name_of(error) not in _OLD_REFERENCE or tries == REFERENCES_MAX - 1:
+                        raise
+                finally:
+                    if getattr(stream, "_sender", None) is not None:  # it has begun
+                        await stream.close()
+        return False
+
+    async def _file_of(self, peer: Any, message_id: int) -> FilePlace | None:
+        ids = [types.InputMessageID(message_id)]
+        if isinstance(peer, types.InputPeerChannel):
+            request: Any = functions.channels.GetMessagesRequest(utils.get_input_channel(peer), ids)
+        else:
+            request = functions.messages.GetMessagesRequest(ids)
+        found = (await self._telegram(request)).messages
+        return file_place(getattr(found[0], "media", None)) if found else None
+
+    async def members(
+        self, chat_id: int, access: bytes | None, *, offset: int, limit: int
+    ) -> tuple[list[ChatMember], int]:
+        with translated():
+            peer = await self._opened(chat_id, access)
+            if isinstance(peer, types.InputPeerChat):
+                full = await self._telegram(functions.messages.GetFullChatRequest(peer.chat_id))
+                listed, users = getattr(full.full_chat.participants, "participants", []), full.users
+                count = len(listed)
+                listed = listed[offset : offset + limit]
+            elif isinstance(peer, types.InputPeerChannel):
+                page = await self._telegram(
+                    functions.channels.GetParticipantsRequest(
+                        utils.get_input_channel(peer), types.ChannelParticipantsSearch(""), offset, limit, hash=0
+                    )
+                )
+                listed, users, count = page.participants, page.users, page.count
+            else:
+                raise ClientError(Trouble.REFUSED, "This chat is no group and no channel: it has no members.")
+        by_id = {one.id: one for one in users}
+        return [found for one in listed if (found := member_of(one, by_id)) is not None], count
+
+    async def _opened(self, chat_id: int, access: bytes | None) -> Any:
+        try:
+            return await self._peer(chat_id) if access is None else peer_behind(access)
+        except Impossible as error:
+            raise ClientError(Trouble.REFUSED, str(error)) from None
 
     # Asking for the account.
 

@@ -3,13 +3,14 @@
 import base64
 import datetime
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 from telethon import utils
 from telethon.tl import types
 
+from peik.accounts.client import ChatMember
 from peik.archive.store import Direction, Happening, Message
 from peik.errors import described
 
@@ -279,12 +280,70 @@ def _media(media: Any) -> str | None:
         return _json(found)
     photo = getattr(media, "photo", None)
     if isinstance(photo, types.Photo):
-        widest = max((one for one in photo.sizes if hasattr(one, "w")), key=lambda one: one.w, default=None)
+        widest = _widest(photo)
         found = {"id": str(photo.id), "dc_id": photo.dc_id, "type": "image/jpeg"}
         if widest is not None:
             found |= {"width": widest.w, "height": widest.h, "size": _photo_bytes(widest)}
         return _json(found)
     return None
+
+
+class FilePlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the file of a message is at Telegram, for as long as its reference holds."""
+
+    location: Any
+    dc_id: int
+    size: int | None
+
+
+def file_place(media: Any) -> FilePlace | None:
+    document, photo = getattr(media, "document", None), getattr(media, "photo", None)
+    if isinstance(document, types.Document):
+        location: Any = types.InputDocumentFileLocation(document.id, document.access_hash, document.file_reference, "")
+        return FilePlace(location=location, dc_id=document.dc_id, size=document.size)
+    if not isinstance(photo, types.Photo):
+        return None
+    widest = _widest(photo)
+    if widest is None:
+        return None
+    location = types.InputPhotoFileLocation(photo.id, photo.access_hash, photo.file_reference, widest.type)
+    return FilePlace(location=location, dc_id=photo.dc_id, size=_photo_bytes(widest))
+
+
+def _widest(photo: Any) -> Any:
+    return max((one for one in photo.sizes if hasattr(one, "w")), key=lambda one: one.w, default=None)
+
+
+# How Telegram calls a member, of a basic group and of a channel → how we do.
+_ROLES: dict[type, str] = {
+    types.ChatParticipant: "member",
+    types.ChatParticipantAdmin: "admin",
+    types.ChatParticipantCreator: "owner",
+    types.ChannelParticipant: "member",
+    types.ChannelParticipantSelf: "member",
+    types.ChannelParticipantAdmin: "admin",
+    types.ChannelParticipantCreator: "owner",
+    types.ChannelParticipantBanned: "restricted",
+}
+
+
+def member_of(participant: Any, users: Mapping[int, Any]) -> ChatMember | None:
+    """None: somebody who is no user, or not there any more."""
+    role = _ROLES.get(type(participant))
+    if role is None or getattr(participant, "left", False):
+        return None
+    peer = getattr(participant, "peer", None)
+    user_id = getattr(participant, "user_id", None) or getattr(peer, "user_id", None)
+    if user_id is None:
+        return None
+    user = users.get(user_id)
+    names = [getattr(user, "first_name", None), getattr(user, "last_name", None)]
+    return ChatMember(
+        user_id=user_id,
+        name=" ".join(one for one in names if one),
+        username=getattr(user, "username", None),
+        role=role,
+    )
 
 
 _ATTRIBUTES = (

@@ -30,6 +30,7 @@ class Post(msgspec.Struct, frozen=True, kw_only=True):
     edited_at_ms: int = 0
     reply_to: int | None = None
     grouped_id: int | None = None
+    file_id: str | None = None
 
 
 class Removed(msgspec.Struct, frozen=True, kw_only=True):

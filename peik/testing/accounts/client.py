@@ -4,12 +4,13 @@ import asyncio
 import hashlib
 import random
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import msgspec
 
 from peik.accounts.client import (
+    ChatMember,
     ClientError,
     CodeSent,
     Dialog,
@@ -205,6 +206,7 @@ _ACTS: dict[str, Callable[[_Call], Any]] = {
 
 STATE_S = 1.0
 BATCH_MAX = 200
+FILE_CHUNK = 512 * 1024
 
 
 class _Place(msgspec.Struct, array_like=True):
@@ -429,6 +431,7 @@ class SimClient:
             text=post.text,
             reply_to=post.reply_to,
             grouped_id=post.grouped_id,
+            media=self._telegram.described(post),
             raw=msgspec.json.encode(post).decode(),
             created_at_ms=self._clock.wall_ms(),
         )
@@ -478,6 +481,50 @@ class SimClient:
         if chat is None:
             raise ClientError(Trouble.REFUSED, "chat not found")
         return len(_ids_of(chat, person))
+
+    async def download(
+        self,
+        chat_id: int,
+        access: bytes | None,
+        message_id: int,
+        *,
+        file_id: str,
+        offset: int,
+        take: Callable[[bytes], Awaitable[bool]],
+    ) -> bool:
+        await asyncio.sleep(0)
+        person = self._person("download")
+        chat = person.chats.get(chat_id)
+        post = None if chat is None else chat.box_of(person).posts.get(message_id)
+        if post is None or post.file_id != file_id:
+            return False
+        whole = self._telegram.files[file_id]
+        for start in range(offset, len(whole), FILE_CHUNK):
+            if not await take(whole[start : start + FILE_CHUNK]):
+                return False
+            self._person()  # the line may be gone by now
+        return True
+
+    async def members(
+        self, chat_id: int, access: bytes | None, *, offset: int, limit: int
+    ) -> tuple[list[ChatMember], int]:
+        await asyncio.sleep(0)
+        person = self._person("members")
+        chat = person.chats.get(chat_id)
+        if chat is None or chat.kind == "private":
+            raise ClientError(Trouble.REFUSED, "This chat is no group and no channel: it has no members.")
+        if chat.kind == "channel" and person is not chat.members[0]:
+            raise ClientError(Trouble.REFUSED, "Telegram refused it: CHAT_ADMIN_REQUIRED.")
+        found = [
+            ChatMember(
+                user_id=one.user_id,
+                name=one.first_name,
+                username=one.username,
+                role="owner" if one is chat.members[0] else "member",
+            )
+            for one in chat.members
+        ]
+        return found[offset : offset + limit], len(found)
 
     # Asking for the account.
 
@@ -555,6 +602,7 @@ class Accounts:
         self._lost_answers: dict[str, int] = defaultdict(int)
         self.keys = Keys(clock, self._chance, self.by_phone.get)
         self.asked: Counter[tuple[int, str, int]] = Counter()  # by account, method and second of the clock
+        self.files: dict[str, bytes] = {}
         self._invites: dict[str, tuple[Chat, bool]] = {}
         self.is_down = False  # no way there
         self.deliveries: list[Post] = []  # what `carry` made, each once
@@ -647,6 +695,17 @@ class Accounts:
                 person.joined[chat.chat_id] = chat.box.pts
         return chat
 
+    def leave(self, person: Person, chat: Chat) -> None:
+        chat.members.remove(person)
+        del person.chats[chat.id_for(person)]
+
+    def described(self, post: Post) -> str | None:
+        """The file that a message carries, as the archive keeps it."""
+        if post.file_id is None:
+            return None
+        told = {"id": post.file_id, "type": "application/octet-stream", "size": len(self.files[post.file_id])}
+        return msgspec.json.encode(told).decode()
+
     # What people do, from whichever device.
 
     def say(
@@ -658,9 +717,14 @@ class Accounts:
         kind: str = "text",
         reply_to: int | None = None,
         grouped_id: int | None = None,
+        file: bytes | None = None,
     ) -> Post:
-        """The message as its sender sees it. `reply_to` is an id as the sender sees it."""
+        """The message as its sender sees it. `reply_to` is an id as the sender sees it. The same file again is the same one."""
         self._number += 1
+        file_id = None
+        if file is not None:
+            file_id = str(int.from_bytes(hashlib.blake2b(file, digest_size=7).digest(), "big"))
+            self.files[file_id] = file
         own: Post | None = None
         for person, box in chat.boxes():
             post = Post(
@@ -673,6 +737,7 @@ class Accounts:
                 kind=kind,
                 reply_to=reply_to,
                 grouped_id=grouped_id,
+                file_id=file_id,
             )
             box.put(post)
             if person is None or person is sender:
