@@ -297,6 +297,8 @@ class Readers:
         if is_new:
             self._told_at = min(self._told_at, now - TOUCH_S)  # other nodes hear that it has begun
         consumer = await self._taken_over(poll, consumer, is_new=is_new)
+        if is_short and poll.run.is_long:
+            await self._settle_hands()  # it says goodbye: whoever comes next may ask another node
         self._ring_settling(hand)
         return consumer
 
