@@ -23,7 +23,7 @@ INSTALL := $(PYTHON) -I tests/surroundings.py --installing
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof people-proof jobs-proof accounts-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
+.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof deaths-proof people-proof jobs-proof accounts-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -145,17 +145,24 @@ bench-growth: tools  ## How cost grows with backlog, chats, bots and arrivals: p
 suites: tools  ## Run bot libraries' own live suites against the simulated Telegram: make suites SUITES=folder.
 	$(BIN)/python -m proofs.suites $(SUITES) $(ARGS)
 
+PROMISE := docs/reference/promise_proof.json
+
 nodes-proof: tools  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
 	@$(INSTALL) $(BIN)/python -m tests.machine
 	for store in postgres redis; do for how in "" --kill-database; do $(BIN)/python -m proofs.nodes --store $$store $$how --write docs/reference/nodes_proof.json || exit 1; done; done
 
 restart-proof: tools  ## 20 restarts each way under load, on SQLite; fewer on PostgreSQL and Redis; about six minutes.
 	@$(INSTALL) $(BIN)/python -m tests.machine
-	for how in socket replace; do $(BIN)/python -m proofs.restarts --how $$how || exit 1; done
-	for store in postgres redis; do $(BIN)/python -m proofs.restarts --how replace --store $$store --rounds 5 || exit 1; done
+	for how in socket replace; do $(BIN)/python -m proofs.restarts --how $$how --write $(PROMISE) || exit 1; done
+	for store in postgres redis; do $(BIN)/python -m proofs.restarts --how replace --store $$store --rounds 5 --write $(PROMISE) || exit 1; done
+
+deaths-proof: tools  ## Bots of five libraries killed, ended, and Peik replaced under them, ten times each on three stores; without Peik, too; half an hour.
+	@$(INSTALL) $(BIN)/python -m tests.machine
+	$(BIN)/python -m proofs.deaths --how killed ended --store none --write $(PROMISE)
+	$(BIN)/python -m proofs.deaths --store sqlite postgres redis --write $(PROMISE)
 
 people-proof: tools  ## Answers amid news to 1,200 chats, and a hundred edits, beside the same alone and straight; two and a half minutes.
-	$(BIN)/python -m proofs.people
+	$(BIN)/python -m proofs.people --write $(PROMISE)
 
 jobs-proof: tools  ## 1000 downloads of 200 users by workers that are killed, on SQLite and Redis; about a minute and a half.
 	@$(INSTALL) $(BIN)/python -m tests.machine

@@ -17,6 +17,7 @@ from typing import Any
 
 import aiohttp
 
+from proofs.restarts import keep
 from tests.processes.programs import TOKEN, Server, Sim, served, simulated
 
 CHATS = range(10_001, 11_201)
@@ -169,10 +170,13 @@ def faults_in(found: dict[str, Any]) -> list[str]:
 
 
 async def main() -> int:
-    argparse.ArgumentParser(description=__doc__).parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--write", type=Path)
+    given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="peik-people-") as folder:
         found = await measured(Path(folder))
     print(json.dumps(found))
+    keep(given.write, "people", found)
     faults = faults_in(found)
     for fault in faults:
         print(f"! {fault}")

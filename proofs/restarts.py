@@ -324,12 +324,22 @@ async def main() -> int:
     parser.add_argument("--store", choices=("sqlite", "postgres", "redis"), default="sqlite")
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--write", type=Path)
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="peik-restarts-") as folder:
         settings = {} if given.store == "sqlite" else {"store": a_store(given.store)}
         found = await restarted(Path(folder), given.how, rounds=given.rounds, seed=given.seed, **settings)
-    print(json.dumps({"how": given.how, "store": given.store, "restarts": given.rounds} | msgspec.to_builtins(found)))
+    figures = {"restarts": given.rounds} | msgspec.to_builtins(found)
+    print(json.dumps({"how": given.how, "store": given.store} | figures))
+    keep(given.write, f"{given.how} {given.store}", figures)
     return 0 if found.is_good() and not found.why else 1
+
+
+def keep(path: Path | None, name: str, figures: object) -> None:
+    """Write figures under a name, beside what stands in that file already."""
+    if path is not None:
+        held = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        path.write_text(json.dumps(held | {name: figures}, indent=1) + "\n", encoding="utf-8")
 
 
 def a_store(kind: str) -> str:

@@ -164,11 +164,17 @@ class Server:
         self.url = ""
         self.output: list[str] = []
 
-    async def start(self) -> None:
+    async def start(self, *more: str) -> None:
         begun = Copied if self._is_copy else Program
-        self.program = begun("-m", "peik", "serve", folder=self._folder, **self._environment)
+        self.program = begun("-m", "peik", "serve", *more, folder=self._folder, **self._environment)
         self.program.output = self.output  # of all its lives
         self.url = (await self.program.start(_LISTENS))[1]
+
+    async def replace(self) -> None:
+        """Another one takes over from the one that runs, which ends."""
+        before = self.program
+        await self.start("--replace")
+        assert await before.ended() == 0
 
     @property
     def pid(self) -> int:
