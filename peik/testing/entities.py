@@ -1,6 +1,7 @@
 """The text that a chat sees and its entities: parse_mode in its three kinds with Telegram's error texts, links and mentions found
 in plain text, offsets in UTF-16. Pure."""
 
+import functools
 import re
 from collections.abc import Callable, Iterator
 from urllib.parse import urlsplit
@@ -100,6 +101,7 @@ _REFERENCE = re.compile(r"&(?:#x([0-9a-fA-F]+)|#([0-9]+)|(lt|gt|amp|quot)(?![A-Z
 _NAMED = {"lt": "<", "gt": ">", "amp": "&", "quot": '"'}
 _ATTRIBUTE = re.compile(r"""\s*([^\s=>/"']+)\s*(?:=\s*(?:"([^"]*)"|'([^']*)'|([A-Za-z0-9.-]*)(?=[\s>])))?""")
 
+_PLAIN_LINK = re.compile(r'<a href="([^"&<>]+)">')
 _TAG_END = re.compile(r"[\s>]")
 _END_TAG = re.compile(r"</([^\s>]*)\s*(>?)")
 
@@ -137,6 +139,10 @@ def _html(text: str) -> tuple[str, list[Span]]:
 
 def _html_start(text: str, start: int, nested: list[tuple[str, dict[str, str], int]], size: int) -> int:
     """Read one start tag; the index behind it."""
+    link = _PLAIN_LINK.match(text, start)  # most that have attributes are this one
+    if link is not None:
+        nested.append(("a", {"href": link[1]}, size))
+        return link.end()
     end = _TAG_END.search(text, start + 1)
     if end is None:
         raise _broken(f"Unclosed start tag at byte offset {_offset(text, start)}")
@@ -185,7 +191,8 @@ def _html_end(
         at = _offset(text, start)
         raise _broken(f'Unmatched end tag at byte offset {at}, expected "</{name}>", found "</{found}>"')
     if size > begun:
-        span = _html_span(name, attributes, begun, size, "".join(parts)[begun:size] if name == "a" else "")
+        is_bare = name == "a" and not attributes.get("href")
+        span = _html_span(name, attributes, begun, size, "".join(parts)[begun:size] if is_bare else "")
         if span is not None:
             _add_code(spans, span)
     return match.end()
@@ -193,6 +200,8 @@ def _html_end(
 
 def _html_span(name: str, attributes: dict[str, str], start: int, end: int, shown: str) -> Span | None:
     kind = _TAGS[name]
+    if kind in _SPLITTABLE:
+        return Span(kind, start, end, {})
     match name:
         case "a":
             return _linked(attributes.get("href") or shown, start, end)
@@ -232,13 +241,14 @@ def _dated(unix: str, form: str, start: int, end: int) -> Span | None:
 
 
 def _linked(url: str, start: int, end: int) -> Span | None:
-    user = re.fullmatch(r"tg://user\?id=(\d+)", url.strip())
+    user = re.fullmatch(r"tg://user\?id=(\d+)", url.strip()) if "?id=" in url else None
     if user is not None:
         return Span("text_mention", start, end, {"user": int(user[1])})
     checked = checked_link(url)
     return Span("text_link", start, end, {"url": checked}) if checked else None
 
 
+@functools.lru_cache(maxsize=1024)  # the same few stand in very many messages
 def checked_link(url: str) -> str:
     """The address as Telegram writes it; "" if it is none."""
     url = url.strip()
@@ -620,7 +630,7 @@ def _join(spans: list[Span]) -> None:
 
 def _places(text: str) -> Callable[[int], int]:
     """From characters to UTF-16."""
-    if not text or max(text) <= "\uffff":
+    if text.isascii() or max(text) <= "\uffff":
         return lambda index: index
     sums = [0]
     for character in text:
