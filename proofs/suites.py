@@ -335,6 +335,11 @@ WHY = (
     ("node-telegram-bot-api 2", "leaves a chat", "a bot cannot leave a private chat, at Telegram neither"),
     (
         "node-telegram-bot-api 2",
+        "edits a message checklist",
+        "the message is no checklist; Telegram refuses it as well",
+    ),
+    (
+        "node-telegram-bot-api 2",
         "declines a join request",
         "the test before it has approved the same request; Telegram says USER_ALREADY_PARTICIPANT as well",
     ),

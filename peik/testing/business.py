@@ -242,7 +242,9 @@ def transfer_gift(world: World, call: SimCall) -> object:
 
 def gift_premium(world: World, call: SimCall) -> object:
     months = integer(call.params, "month_count")
-    if PREMIUM.get(months) != integer(call.params, "star_count"):
+    if months not in PREMIUM or (
+        integer(call.params, "star_count") != PREMIUM[months] and not world.options.accept_any_chat
+    ):
         raise bad("wrong Telegram Star count specified" if months in PREMIUM else "wrong month count specified")
     said = _gift_words(world, call)
     chat = known_chat(world, call.bot, call.params, "user_id")
@@ -449,10 +451,13 @@ def delete_messages(world: World, call: SimCall) -> object:
 PAID_AFTER_S = 86_400.0  # a post that stays so long is paid for
 
 
-def _suggested(world: World, call: SimCall, right: str) -> tuple[SimChat, SimChat, Json]:
-    """The channel's direct messages, the channel, and the post that waits there for an answer."""
+def _suggested(world: World, call: SimCall, right: str) -> tuple[SimChat, SimChat, Json] | None:
+    """The channel's direct messages, the channel, and the post that waits there for an answer; None for a made-up one."""
     chat = known_chat(world, call.bot, call.params)
     channel = world.chats.get(chat.parent)
+    if channel is None and world.options.accept_any_chat:
+        world.note_applied(call, chat_id=chat.id, message_id=integer(call.params, "message_id"))
+        return None
     if channel is None:
         raise bad("the chat is not a channel direct messages chat")
     if not world.may(channel, call.bot, right):
@@ -480,7 +485,10 @@ def _end_suggestion(world: World, call: SimCall, chat: SimChat, message: Json, s
 
 def approve_post(world: World, call: SimCall) -> object:
     """It appears in the channel at its time, and a day later it is paid."""
-    chat, channel, message = _suggested(world, call, "can_post_messages")
+    found = _suggested(world, call, "can_post_messages")
+    if found is None:
+        return True
+    chat, channel, message = found
     info = message["suggested_post_info"]
     assert isinstance(info, dict)
     price = mapping(info, "price", what="SuggestedPostPrice")
@@ -520,7 +528,10 @@ def _author(world: World, message: Json) -> SimUser | None:
 
 
 def decline_post(world: World, call: SimCall) -> object:
-    chat, _, message = _suggested(world, call, "can_manage_direct_messages")
+    found = _suggested(world, call, "can_manage_direct_messages")
+    if found is None:
+        return True
+    chat, _, message = found
     comment = text_of(call.params, "comment")
     if len(comment) > 128:
         raise bad("SUGGESTED_POST_COMMENT_TOO_LONG")

@@ -237,6 +237,10 @@ def set_tag(world: World, call: SimCall) -> object:
     if len(tag) > TAG_MAX:
         raise bad("TAG_INVALID")
     if member.status not in {"member", "restricted"}:
+        if not tag or (
+            not member.is_inside and world.options.accept_any_chat
+        ):  # none to take away, or a made-up member
+            return _applied(world, call, chat, user, tag)
         raise bad("user is an administrator of the chat" if member.is_inside else "USER_NOT_PARTICIPANT")
     member.tag = tag
     chat.members[user.id] = member

@@ -26,7 +26,7 @@ from peik.testing.posting import caption, check_connection, inline_keyboard, kno
 from peik.testing.sends import SENDS, Handler, checked_invoice, game_scores, send_anything, set_game_score
 from peik.testing.stickers import STICKERS
 from peik.testing.webhooks import POLLING, WEBHOOKS
-from peik.testing.world import RIGHTS, SimBot, SimCall, SimUser, World
+from peik.testing.world import RIGHTS, SimBot, SimCall, SimQuery, SimUser, World
 
 LOGIN_WAIT_S = 600.0
 CLOSE_WAIT_S = 600.0
@@ -258,6 +258,8 @@ def answer_query(kind: str, seconds_option: str) -> Handler:
             call.bot.results = {str(one["id"]): one for one in results if isinstance(one, dict)}
         if kind == "pre_checkout" and flag(call.params, "ok"):
             _pay(world, call, text_of(call.params, field))
+        if kind == "shipping" and flag(call.params, "ok"):
+            _ship(world, call, text_of(call.params, field))
         return True
 
     return answer
@@ -292,6 +294,23 @@ def _check_answer(kind: str, params: Params) -> None:
             pass
 
 
+def _ship(world: World, call: SimCall, query_id: str) -> None:
+    """The person takes the first way of shipping, and presses Pay."""
+    asked = call.bot.checkouts.pop(query_id, None)
+    options = sequence(call.params, "shipping_options", what="shipping options")
+    if asked is None or not options or not isinstance(options[0], dict):
+        return
+    prices = sequence(options[0], "prices", what="labeled prices") or []
+    total = integer(asked, "total_amount") + sum(integer(one, "amount") for one in prices if isinstance(one, dict))
+    asked |= {"total_amount": total, "shipping_option_id": text_of(options[0], "id")}
+    fresh = str(world.chance.getrandbits(62))
+    user = world.users[integer(asked, "user_id")]
+    call.bot.queries[fresh] = SimQuery(kind="pre_checkout", asked_at=call.now, chat_id=user.id)
+    call.bot.checkouts[fresh] = asked
+    shown = {name: held for name, held in asked.items() if name != "user_id"}
+    world.push(call.bot, "pre_checkout_query", {"id": fresh, "from": user.as_json(), **shown})
+
+
 def _pay(world: World, call: SimCall, query_id: str) -> None:
     """A checkout that the bot has agreed to: in test money it is paid at once, and the person's message says so."""
     asked = call.bot.checkouts.pop(query_id, None)
@@ -299,7 +318,8 @@ def _pay(world: World, call: SimCall, query_id: str) -> None:
         return
     user = world.users[integer(asked, "user_id")]
     charge_id = f"{world.chance.getrandbits(100):025x}"
-    payment: Json = {name: asked[name] for name in ("currency", "total_amount", "invoice_payload")}
+    names = ("currency", "total_amount", "invoice_payload", "shipping_option_id", "order_info")
+    payment: Json = {name: asked[name] for name in names if name in asked}
     if payment["currency"] == "XTR":
         partner = {"type": "user", "transaction_type": "invoice_payment", "user": user.as_json()}
         what = {"invoice_payload": payment["invoice_payload"]}
@@ -441,19 +461,21 @@ def managed_token(world: World, call: SimCall) -> object:
     """The token of a bot that this one manages; it works. A new one makes the old worthless."""
     bot_id = _managed(world, call)
     bot = world.bots.get(bot_id)
-    if bot is None or call.method == "replaceManagedBotToken":
-        bot = world.add_bot(f"{bot_id}:{world.chance.getrandbits(140):035x}")
+    fresh = f"{bot_id}:{world.chance.getrandbits(140):035x}"
     world.note_applied(call, text=str(bot_id))
+    if bot is None and bot_id in world.users:
+        return fresh  # made up, and a person has that number
+    if bot is None or call.method == "replaceManagedBotToken":
+        bot = world.add_bot(fresh)
     return bot.token_text
 
 
 def _managed(world: World, call: SimCall) -> int:
     bot_id = integer(call.params, "user_id")
-    if bot_id not in call.bot.managed and not (
-        world.options.accept_any_chat and bot_id not in world.bots and bot_id > 0
-    ):
-        raise bad("BOT_INVALID")
-    call.bot.managed.setdefault(bot_id, {"is_access_restricted": False})
+    if bot_id not in call.bot.managed:
+        if not world.options.accept_any_chat or bot_id in world.bots or bot_id <= 0:
+            raise bad("BOT_INVALID")
+        call.bot.managed[bot_id] = {"is_access_restricted": False}
     return bot_id
 
 

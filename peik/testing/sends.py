@@ -212,6 +212,7 @@ def send_poll(world: World, call: SimCall) -> object:
         "allows_revoting": flag(params, "allows_revoting"),
         "members_only": flag(params, "members_only"),
     }
+    poll.update(_poll_more(world, params))
     if question_entities:
         poll["question_entities"] = question_entities
     if kind == "quiz":
@@ -234,6 +235,20 @@ def send_poll(world: World, call: SimCall) -> object:
     if closes_at is not None and not poll["is_closed"]:
         world.schedule(closes_at, lambda: close_poll(world, poll))
     return message
+
+
+def _poll_more(world: World, params: Params) -> Json:
+    """What stands under the question, and whose votes are wanted."""
+    found: Json = {}
+    about, about_entities = words(
+        world, params, "description", mode_field="description_parse_mode", entities_field="description_entities"
+    )
+    if about:
+        found |= {"description": about} | ({"description_entities": about_entities} if about_entities else {})
+    countries = sequence(params, "country_codes", what="country codes")
+    if countries:
+        found["country_codes"] = countries
+    return found
 
 
 POLLS_MAX = 10_000
@@ -322,17 +337,19 @@ def send_invoice(world: World, call: SimCall) -> object:
     markup = inline_keyboard(call.params)
     pay = {"inline_keyboard": [[{"text": "Pay", "pay": True}]]}
     message = post(world, call, chat, {"invoice": invoice, "reply_markup": markup or pay}, text=str(invoice["title"]))
-    _keep_payload(chat, message, text_of(call.params, "payload"))
+    _keep_bill(chat, message, call.params)
     return message
 
 
-def _keep_payload(chat: SimChat, message: Json, payload: str) -> None:
-    chat.payloads[integer(message, "message_id")] = payload
-    while len(chat.payloads) > PAYLOADS_MAX:
-        del chat.payloads[next(iter(chat.payloads))]
+def _keep_bill(chat: SimChat, message: Json, params: Params) -> None:
+    asked = [name for name in ("name", "phone_number", "email", "shipping_address") if flag(params, f"need_{name}")]
+    bill: Json = {"payload": text_of(params, "payload"), "is_flexible": flag(params, "is_flexible"), "needs": asked}
+    chat.bills[integer(message, "message_id")] = bill
+    while len(chat.bills) > BILLS_MAX:
+        del chat.bills[next(iter(chat.bills))]
 
 
-PAYLOADS_MAX = 1_000  # of a chat
+BILLS_MAX = 1_000  # of a chat
 TIPS_MAX = 4
 TEST_PROVIDERS = (":TEST:", ":LIVE:")
 
@@ -445,7 +462,7 @@ def send_paid_media(world: World, call: SimCall) -> object:
     content: Json = {"paid_media": {"star_count": stars, "paid_media": paid}, **caption(world, call.params)}
     message = _post(world, call, content | hidden(call.params), text=str(content.get("caption", "")))
     chat = known_chat(world, call.bot, call.params)
-    _keep_payload(chat, message, text_of(call.params, "payload"))
+    _keep_bill(chat, message, call.params)
     return message
 
 

@@ -620,7 +620,7 @@ class Pusher:
         self._telegram = telegram
         self._told = told  # called after each push
         self._bell = asyncio.Event()
-        self._idle: dict[tuple[str, int, bool], list[_Line]] = {}
+        self._idle: dict[tuple[str, int, bool, str], list[_Line]] = {}
 
     def ring(self) -> None:
         self._bell.set()
@@ -665,7 +665,8 @@ class Pusher:
     async def _post(self, push: Push) -> PushResult:
         parts = urlsplit(push.url)
         is_tls = parts.scheme == "https"
-        key = (push.webhook.ip_address or parts.hostname or "", parts.port or (443 if is_tls else 80), is_tls)
+        trusted = push.webhook.certificate.decode(errors="replace")
+        key = (push.webhook.ip_address or parts.hostname or "", parts.port or (443 if is_tls else 80), is_tls, trusted)
         idle = self._idle.setdefault(key, [])
         while idle and idle[-1].is_over:
             idle.pop().close()
@@ -695,13 +696,14 @@ class _Line:
         self._writer = writer
 
     @classmethod
-    async def open(cls, host: str, port: int, is_tls: bool, *, server_name: str) -> "_Line":
+    async def open(cls, host: str, port: int, is_tls: bool, trusted: str, *, server_name: str) -> "_Line":
         context = None
         if is_tls:
-            # A simulator's counterpart has a self-made certificate at best.
-            context = ssl.create_default_context()
-            context.check_hostname = False
-            context.verify_mode = ssl.CERT_NONE
+            # A simulator's counterpart has a self-made certificate at best. The one that setWebhook has brought is checked.
+            context = ssl.create_default_context(cadata=trusted or None)
+            context.check_hostname = bool(trusted)
+            context.verify_mode = ssl.CERT_REQUIRED if trusted else ssl.CERT_NONE
+            context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         name = server_name if is_tls else None
         return cls(*await asyncio.open_connection(host, port, ssl=context, server_hostname=name))
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from peik.errors import BadInput
 from peik.testing import chats, edits, media, methods, stickers, webhooks, wire
-from peik.testing.answer import Answer, Json, Params, Pending, Refusal, UploadedFile, failure, integer, success
+from peik.testing.answer import Answer, Json, Params, Pending, Refusal, UploadedFile, failure, integer, success, text_of
 from peik.testing.business import receive
 from peik.testing.entities import formatted, may_have_links
 from peik.testing.faults import PLAIN, Exchange, Fault, How, Kind, Options, planned
@@ -334,7 +334,10 @@ class Telegram(World):
         self.push(one, "managed_bot", {"user": self._user(user).as_json(), "bot": made.user.as_json()})
 
     def pay(self, bot: BotRef, user: UserRef, message: Json) -> str:
-        """A person presses Pay under an invoice; the id of the pre-checkout query. What the bot agrees to is paid."""
+        """A person presses Pay under an invoice; the id of the query. What the bot agrees to is paid.
+
+        A flexible invoice asks for shipping first; the first option is taken, and the pre-checkout query follows.
+        """
         return pay(self, self.bot(bot), self._user(user), message)
 
     def connect(
@@ -610,7 +613,7 @@ def buy(world: World, bot: SimBot, user: SimUser, message: Json) -> None:
     media = message.get("paid_media")
     if not isinstance(media, dict):
         raise BadInput(code="no_paid_media", detail="That message has no paid media.")
-    payload = world.dialog(bot, user).payloads.get(integer(message, "message_id"), "")
+    payload = text_of(world.dialog(bot, user).bills.get(integer(message, "message_id"), {}), "payload")
     what: Json = {"paid_media": media["paid_media"]} | ({"paid_media_payload": payload} if payload else {})
     partner = {"type": "user", "transaction_type": "paid_media_payment", "user": user.as_json()}
     receive(world, bot, integer(media, "star_count"), **partner, **what)
@@ -673,15 +676,15 @@ def press(world: World, bot: SimBot, user: SimUser, chat: SimChat, message_id: i
     return ask(world, bot, user, "callback", payload, chat_id=chat.id)
 
 
+_ADDRESS = ("country_code", "state", "city", "street_line1", "street_line2", "post_code")
+
 # What a query says unless told otherwise. Strict libraries refuse one without these.
 USUAL: dict[str, Json] = {
     "inline": {"query": "", "offset": ""},
     "pre_checkout": {"currency": "XTR", "total_amount": 1, "invoice_payload": ""},
     "shipping": {
         "invoice_payload": "",
-        "shipping_address": dict.fromkeys(
-            ("country_code", "state", "city", "street_line1", "street_line2", "post_code"), ""
-        ),
+        "shipping_address": dict.fromkeys(_ADDRESS, ""),
     },
 }
 
@@ -731,9 +734,24 @@ def pay(world: World, bot: SimBot, user: SimUser, message: Json) -> str:
     if not isinstance(invoice, dict):
         raise BadInput(code="no_invoice", detail="That message is no invoice.")
     chat = world.dialog(bot, user)
-    payload = chat.payloads.get(integer(message, "message_id"), "")
-    asked = {"currency": invoice["currency"], "total_amount": invoice["total_amount"], "invoice_payload": payload}
-    return ask(world, bot, user, "pre_checkout", asked, chat_id=chat.id)
+    bill = chat.bills.get(integer(message, "message_id"), {})
+    asked: Json = {"currency": invoice["currency"], "total_amount": invoice["total_amount"]}
+    asked["invoice_payload"] = text_of(bill, "payload")
+    address = {**dict.fromkeys(_ADDRESS, ""), "country_code": "UZ", "city": "Tashkent"}
+    known: Json = {
+        "name": user.first_name, "phone_number": "998900000000", "email": f"user{user.id}@example.org",
+        "shipping_address": address,
+    }  # fmt: skip
+    needs = bill.get("needs")
+    order = {name: known[name] for name in needs} if isinstance(needs, list) else {}
+    if order:
+        asked["order_info"] = order
+    if not bill.get("is_flexible"):
+        return ask(world, bot, user, "pre_checkout", asked, chat_id=chat.id)
+    shipping: Json = {"invoice_payload": asked["invoice_payload"], "shipping_address": address}
+    query_id = ask(world, bot, user, "shipping", shipping, chat_id=chat.id)
+    bot.checkouts[query_id] = {**asked, "user_id": user.id}
+    return query_id
 
 
 BUSINESS_RIGHTS = (

@@ -210,7 +210,7 @@ def _checked(world: World, call: SimCall, url: str) -> tuple[Webhook, str, int]:
         secret_token=secret,
         ip_address=text_of(call.params, "ip_address"),
         connections_max=min(max(integer(call.params, "max_connections", 100 if is_local else 40), 1), most),
-        has_certificate=certificate is not None,
+        certificate=certificate.content if certificate is not None else b"",
         deliveries=Deliveries(call.bot.queue, connections_max=1, chance=world.chance),
     )
     if not is_local:
@@ -250,7 +250,7 @@ def _refuse_reserved(host: str) -> None:
 def _is_same(one: Webhook, other: Webhook) -> bool:
     names = ("url", "secret_token", "ip_address", "connections_max")
     # A certificate always counts as new.
-    return not other.has_certificate and all(getattr(one, name) == getattr(other, name) for name in names)
+    return not other.certificate and all(getattr(one, name) == getattr(other, name) for name in names)
 
 
 def delete_webhook(world: World, call: SimCall) -> object:
@@ -272,7 +272,7 @@ def webhook_info(world: World, call: SimCall) -> object:
     bot.queue.expire(call.now)
     info: Json = {
         "url": webhook.url if webhook else "",
-        "has_custom_certificate": bool(webhook and webhook.has_certificate),
+        "has_custom_certificate": bool(webhook and webhook.certificate),
         "pending_update_count": bot.queue.size,
     }
     if webhook is not None:

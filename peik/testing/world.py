@@ -169,7 +169,7 @@ class SimChat(msgspec.Struct, kw_only=True):
     ephemeral: dict[int, Json] = msgspec.field(default_factory=dict)  # seen by one person, and by ids of their own
     topics: dict[int, Topic] = msgspec.field(default_factory=dict)
     members: dict[int, SimMember] = msgspec.field(default_factory=dict)
-    payloads: dict[int, str] = msgspec.field(default_factory=dict)  # of invoices and paid media, which no message shows
+    bills: dict[int, Json] = msgspec.field(default_factory=dict)  # of invoices and paid media: what no message shows
     reactions: dict[int, dict[int, list[Json]]] = msgspec.field(default_factory=dict)  # by message and person
     pinned: list[int] = msgspec.field(default_factory=list)
     more: Json = msgspec.field(default_factory=dict)  # what getChat tells beside the face: description, permissions …
@@ -342,7 +342,7 @@ class Webhook(msgspec.Struct, kw_only=True):
     secret_token: str = ""
     ip_address: str = ""
     connections_max: int = 40
-    has_certificate: bool = False
+    certificate: bytes = b""  # the only one that a push trusts
     deliveries: Deliveries
     error_at: float | None = None
     error: str = ""

@@ -180,7 +180,8 @@ def test_a_story_is_posted_changed_posted_again_and_ends(telegram: Telegram, clo
 
 def told(telegram: Telegram, kind: str) -> list[dict]:
     """The updates of that kind, as a strict library reads them."""
-    allowed = ["message", "message_reaction", "message_reaction_count", "managed_bot", "purchased_paid_media", kind]
+    allowed = ["message", "message_reaction", "message_reaction_count", "managed_bot", "purchased_paid_media",
+               "pre_checkout_query", kind]  # fmt: skip
     found = [one for one in call(telegram, "getUpdates", allowed_updates=allowed).result if kind in one]
     for one in found:
         aiogram.types.Update.model_validate(one)
@@ -406,3 +407,29 @@ def test_a_video_has_its_cover_and_its_beginning(telegram: Telegram):
     sent = call(telegram, "sendVideo", files, chat_id=ANN, cover="attach://cover", start_timestamp=3).result
     assert (len(sent["video"]["cover"]), sent["video"]["start_timestamp"]) == (1, 3)
     aiogram.types.Message.model_validate(sent)
+
+
+def test_where_any_chat_may_be_made_up_a_persons_number_stays_a_persons(clock: Clock):
+    telegram = Telegram(now=clock, chance=random.Random(7))
+    telegram.user(ANN, "Ann")
+    assert call(telegram, "getManagedBotToken", user_id=ANN).ok
+    assert telegram.write(TOKEN, ANN, "Hello")["from"]["is_bot"] is False
+    assert call(telegram, "sendMessage", chat_id=ANN, text="Hello").ok
+
+
+def test_a_flexible_invoice_asks_for_shipping_and_then_for_the_money(telegram: Telegram):
+    bill = {"title": "Tea", "description": "Green", "payload": "green", "currency": "EUR", "provider_token": "1:TEST:x"}
+    prices = [{"label": "Tea", "amount": 900}]
+    terms = {"is_flexible": True, "need_name": True, "need_shipping_address": True}
+    sent = call(telegram, "sendInvoice", chat_id=ANN, **bill, prices=prices, **terms).result
+    query_id = telegram.pay(TOKEN, ANN, sent)
+    (shipping,) = told(telegram, "shipping_query")
+    assert (shipping["id"], shipping["invoice_payload"]) == (query_id, "green")
+    ways = [{"id": "post", "title": "Post", "prices": [{"label": "Post", "amount": 300}]}]
+    assert call(telegram, "answerShippingQuery", shipping_query_id=query_id, ok=True, shipping_options=ways).ok
+    (checkout,) = told(telegram, "pre_checkout_query")
+    assert (checkout["total_amount"], checkout["shipping_option_id"]) == (1200, "post")
+    assert call(telegram, "answerPreCheckoutQuery", pre_checkout_query_id=checkout["id"], ok=True).ok
+    paid = told(telegram, "message")[-1]["successful_payment"]
+    assert (paid["total_amount"], paid["shipping_option_id"], paid["order_info"]["name"]) == (1200, "post", "Ann")
+    assert call(telegram, "getMyStarBalance").result["amount"] == 500  # euros are no Stars

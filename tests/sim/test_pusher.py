@@ -1,16 +1,19 @@
 """Webhook pushes over real sockets, to a real little server."""
 
 import json
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 from aiohttp import web
 
-from peik.testing import Options, SimServer, Telegram
+from peik.testing import Options, SimServer, Telegram, UploadedFile
 from tests.patience import PATIENCE_S
 from tests.sim.conftest import TOKEN
 from tests.sim.wires import story
+from tests.web.certificates import Authority
 
 
 class Bot:
@@ -30,12 +33,12 @@ class Bot:
 
 
 @asynccontextmanager
-async def running(bot: Bot) -> AsyncIterator[Bot]:
+async def running(bot: Bot, context: ssl.SSLContext | None = None) -> AsyncIterator[Bot]:
     app = web.Application()
     app.router.add_post("/hook", bot.take)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context)
     await site.start()
     bot.url = f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
     try:
@@ -120,5 +123,29 @@ def test_a_dead_webhook_leaves_its_error_behind():
             info = telegram.call(TOKEN, "getWebhookInfo", {}).result
             assert info["last_error_message"] == "Connection refused"
             assert info["pending_update_count"] == 1
+
+    story(play())
+
+
+def test_a_webhook_goes_to_its_ip_address_and_trusts_its_own_certificate_alone(tmp_path: Path):
+    async def play() -> None:
+        authority = Authority(tmp_path)
+        (own, key, _), (other, _, _) = authority.certify("own"), authority.certify("other")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(own, key)
+        async with running(Bot(), context) as bot, SimServer(options=local()) as sim:
+            url = bot.url.replace("http://127.0.0.1", "https://peik.test")  # a name that nobody can look up
+            for path in (other, own):
+                files = {"certificate": UploadedFile(filename="cert.pem", content=path.read_bytes())}
+                sim.telegram.call(TOKEN, "setWebhook", {"url": url, "ip_address": "127.0.0.1"}, files)
+                if path is other:
+                    sim.telegram.write(TOKEN, 7, "hi")
+                    await sim.until(lambda: sim.telegram.counters.pushes["failed"] > 0, timeout=PATIENCE_S)
+                    assert "certificate" in sim.telegram.call(TOKEN, "getWebhookInfo", {}).result["last_error_message"]
+                    sim.telegram.bot(TOKEN).webhook_set_at = 0
+            await pushed(sim, 1)
+            assert bot.texts() == ["hi"]
+            info = sim.telegram.call(TOKEN, "getWebhookInfo", {}).result
+            assert (info["has_custom_certificate"], info["ip_address"]) == (True, "127.0.0.1")
 
     story(play())
