@@ -24,8 +24,9 @@ _ANSWER = (
     b'"username":"peik_bench_bot"},"chat":{"id":%b,"first_name":"Reader","username":"reader","type":"private"},'
     b'"date":1763200000,"text":"Your order has left the warehouse.","seen_at":%.6f}}'
 )
-# What Peik asks of a Telegram when it sets a webhook.
+# What Peik asks of a Telegram by itself: when it sets a webhook, and a bot's name soon after a start. No posts.
 _OTHERS = {
+    b"getMe": b'{"ok":true,"result":{"id":123456789,"is_bot":true,"first_name":"Bench","username":"peik_bench_bot"}}',
     b"getWebhookInfo": b'{"ok":true,"result":{"url":"","has_custom_certificate":false,"pending_update_count":0}}',
     b"setWebhook": b'{"ok":true,"result":true}',
     b"deleteWebhook": b'{"ok":true,"result":true}',

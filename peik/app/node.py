@@ -13,6 +13,7 @@ from peik.outbox.store import BotRecord
 
 RETRY_S = 2.0
 SWEEP_S = 3600.0
+WORK_LOOK_S = 0.25  # news come a hundred times a second, and broadcasts and schedules are looked at by many queries
 LOOK_BEATS = 5  # in the time of a lease: so long may something be unknown here whose news was lost
 
 T = TypeVar("T")
@@ -26,6 +27,7 @@ class Node:
         self._group = group
         self._sweeping: asyncio.Task[None] | None = None
         self._beats = 0
+        self._work_seen_at = float("-inf")
 
     def served(self) -> list[BotRecord]:
         """The bots that this node acts for."""
@@ -153,8 +155,7 @@ class Node:
 
     async def hear(self, news: News) -> None:
         runtime = self._runtime
-        runtime.broadcasts.engine.look()
-        runtime.schedules.engine.look()
+        self._look_at_work()
         if news.is_all or news.is_records:
             await runtime.secrets.follow()
             runtime.outbox.service.take_up(await runtime.store.bots())
@@ -178,16 +179,26 @@ class Node:
             runtime.inbox.consumers.look()
             runtime.notifications.contacts.look()
 
+    def _look_at_work(self) -> None:
+        """What news are about may be of a broadcast or a schedule. They look by themselves soon after, if this is too often."""
+        now = self._runtime.clock.mono()
+        if now - self._work_seen_at >= WORK_LOOK_S:
+            self._work_seen_at = now
+            self._runtime.broadcasts.engine.look()
+            self._runtime.schedules.engine.look()
+
     async def _hear_of_letters(self, news: News) -> None:
         runtime = self._runtime
         if news.ended:  # first: somebody waits for it
             runtime.outbox.service.ask_again(_named(list(news.ended.values())))
             runtime.outbox.hooks.look()
-        for bot_id in news.lanes:
+        here = {one[0] for one in news.accepted if runtime.outbox.leases.holds(one[0])}
+        unread = news.lanes | {bot_id for bot_id in here if runtime.outbox.courier.is_resting(bot_id)}
+        for bot_id in unread:
             runtime.outbox.courier.reread(bot_id)
         if news.due_at_ms is not None:
             runtime.outbox.timekeeper.expect(news.due_at_ms)
-        ranges = [one for one in news.accepted if runtime.outbox.leases.holds(one[0]) and one[0] not in news.lanes]
+        ranges = [one for one in news.accepted if one[0] in here - unread]
         if ranges:
             runtime.outbox.courier.on_accepted(await runtime.store.nodes.new_letters(ranges))
         for bot_id in news.chats:

@@ -135,6 +135,11 @@ class Courier:
         if sender is not None:
             sender.reread_all()
 
+    def is_resting(self, bot_id: int) -> bool:
+        """Whether nothing is sent for a bot now, so that nobody wants to read its letters yet."""
+        sender = self.senders.get(bot_id)
+        return sender is None or sender.bot.paused is not None
+
     def reread_all(self) -> None:
         for sender in self.senders.values():
             sender.reread_all()

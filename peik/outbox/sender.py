@@ -34,6 +34,8 @@ STORING_S = 0.02
 STORE_TOLD_S = (
     60.0  # while a failure lasts: on a disk that is nearly full all others may succeed, and nobody else would tell
 )
+GAP_S = 0.1  # news of what another node accepted take a few milliseconds
+AHEAD_MAX = 1000  # letters that wait for such news, then the store is read instead
 _RANKS = tuple(range(RANKS))
 _INTERACTIVE = tuple(rank for rank in _RANKS if rank <= INTERACTIVE_RANK_MAX)
 _BULK = tuple(rank for rank in _RANKS if rank > INTERACTIVE_RANK_MAX)
@@ -106,6 +108,11 @@ class Sender:
         self._store_retry_at = 0.0
         self._store_told_at = 0.0
         self._next_number: int | None = None
+        # By number, those that came before one that another node accepted, of which the news is on its way; and the numbers of
+        # letters that were found in the store before any news of them.
+        self._ahead: dict[int, Letter] = {}
+        self._found: set[int] = set()
+        self._gap_until = 0.0
         self._ages = Ages()
         self._is_draining = False
         self._is_idle = asyncio.Event()
@@ -122,29 +129,71 @@ class Sender:
     # ---- from others, in the event loop ----
 
     def offer(self, letters: Sequence[Letter]) -> None:
-        """Letters of this bot that have just become durable, in the order of their numbers."""
+        """Letters of this bot that have just become durable, in the order of their numbers: accepted here, or heard of."""
         for letter in letters:
-            if letter.number != self._next_number:
-                if self._next_number is not None and letter.number < self._next_number:
-                    continue  # a later one came first, and what went before that is read from the store
+            if letter.number == self._next_number:
+                if self._ahead or self._found:
+                    self._ahead[letter.number] = letter
+                    self._go_on(letter.number)
+                else:
+                    self._next_number = letter.number + 1
+                    self._lanes.offer(letter)
+            elif self._next_number is None:
                 self._note(letter)
-            self._next_number = letter.number + 1
-            self._lanes.offer(letter)
+                self._lanes.offer(letter)
+            elif letter.number > self._next_number:
+                self._wait_for_news(letter)
+            # Else a later one came first, and what went before that is read from the store.
         if letters:
             self._ages.came(letters[0].number, letters[-1].number, self._clock.mono())
         self._bell.ring()
 
+    def _go_on(self, number: int) -> None:
+        """Offer to the lanes what comes next, from this number on, as far as it is known."""
+        while number in self._ahead or number in self._found:
+            letter = self._ahead.pop(number, None)
+            if number in self._found:
+                self._found.remove(number)
+            elif letter is not None and self.chats.same_as(letter.chat) == letter.chat:
+                self._lanes.offer(letter)
+            else:
+                self._lanes.forget_all()  # its chat has moved since
+            number += 1
+        self._next_number = number
+
+    def _wait_for_news(self, letter: Letter) -> None:
+        """Another node accepted what goes before this one. To read all lanes anew for it would cost more than all else."""
+        if not self._ahead:
+            self._gap_until = self._clock.mono() + GAP_S
+        self._ahead[letter.number] = letter
+        if len(self._ahead) > AHEAD_MAX:
+            self._read_the_gap()
+
+    def _read_the_gap(self) -> None:
+        """The news did not come, or what is kept here may be out of date: all of it is in the store."""
+        if self._ahead:
+            ahead = [self._ahead[number] for number in sorted(self._ahead)]
+            self._forget_all()
+            self._next_number = ahead[-1].number + 1
+            for letter in ahead:
+                self._lanes.offer(letter)  # their lanes are read first
+
     def _note(self, letter: Letter) -> None:
         if letter.number != self._next_number:
             # The first one, or another process wrote in between: what it wrote goes first, so memory is read anew.
-            self._lanes.forget_all()
+            self._forget_all()
         self._next_number = max(self._next_number or 0, letter.number + 1)
+
+    def _forget_all(self) -> None:
+        self._ahead.clear()
+        self._found.clear()
+        self._lanes.forget_all()
 
     def reserve(self, draft: Draft) -> float | None:
         """Keep a place for a letter that is about to be accepted, so that one commit accepts and marks it. None: there is
         somebody before it, or it cannot go now. When it may go, for `express`."""
         key, is_interactive = (draft.chat, draft.thread), draft.rank <= INTERACTIVE_RANK_MAX
-        if self.is_over or self._next_number is None or not self._lanes.is_free(key, draft.rank):
+        if self.is_over or self._next_number is None or self._ahead or not self._lanes.is_free(key, draft.rank):
             return None  # first, because under load it is the answer to nearly all
         now, at_ms = self._clock.mono(), self._clock.wall_ms()
         can_go = (
@@ -189,27 +238,36 @@ class Sender:
     def remove(self, key: LaneKey, letter_id: int) -> None:
         """Somebody ended this letter; it must not be tried from memory."""
         self._lanes.remove(key, letter_id)
+        for letter in self._ahead.values():
+            if letter.id == letter_id:
+                self._found.add(letter.number)
 
     def reread(self, key: LaneKey) -> None:
         """A letter came into this lane at an older place."""
+        self._read_the_gap()
         self._lanes.forget(key)
         self._bell.ring()
 
     def reread_all(self) -> None:
         """Another process wrote to the store: what memory knows may be out of date."""
-        self._lanes.forget_all()
+        if self._next_number is not None or not self.bot.paused:  # else all is forgotten, and nothing was read since
+            self._next_number = None  # nobody says what was written: the next one is the first again
+            self._forget_all()
         self._bell.ring()
 
     def catch_up(self, number: int) -> None:
         """The newest letter of this bot has this number; if it is unknown here, another node accepted it."""
         if self._next_number is None or number >= self._next_number:
-            self._next_number = number + 1
+            ahead = {one: letter for one, letter in self._ahead.items() if one > number}
             self.reread_all()
+            self._ahead = ahead
+            self._go_on(number + 1)
 
     async def reread_chats(self) -> None:
         """Another node held, shut or opened chats."""
         await self.chats.load()
         self.chats.hold(self._pace, self._clock.mono(), self._clock.wall_ms())
+        self._read_the_gap()
         self._lanes.forget_all()
         self._bell.ring()
 
@@ -300,15 +358,17 @@ class Sender:
             raise self._surprise
         self._take_in_stored(now)
         self._take_in_replies(now)
+        if self._ahead and now >= self._gap_until:
+            self._read_the_gap()
         self._lanes.wake(now)
         self._flush(self._take(now), now)
-        if not self._is_draining:
+        if not self._is_draining and not self.bot.paused:  # what nobody may send needs not be read
             self._windows.read(now, self._group)
 
     def _wake_at(self, now: float) -> float | None:
         if self._store_retry_at > now:
             return self._store_retry_at
-        times: list[float] = []
+        times = [self._gap_until] if self._ahead else []
         if self._can_send(now):
             times += [at for at in (self._lanes.next_timer(), self._windows.next_at(now)) if at is not None]
             times += [
@@ -368,6 +428,8 @@ class Sender:
             pace.spend(letter.chat, now, weight=letter.weight, interactive=is_interactive, is_edit=letter.is_edit)
             flying[letter.id] = letter
             self._flying_bulk += not is_interactive
+            if self._next_number is not None and letter.number >= self._next_number:
+                self._found.add(letter.number)
             if letter.awaits is not None or letter.enclosed:
                 self._group.create_task(self._prepare(letter, now))
             else:

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from peik.app.lifetime import running
 from peik.app.runtime import Runtime
 from peik.core.events import Events
-from peik.core.letter import State
+from peik.core.letter import RANKS, State
 from peik.core.token import Token
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.database import GUEST_LOOK_S
@@ -178,3 +178,36 @@ def test_a_takeover_needs_only_seconds() -> None:
             assert carrier.carried > 0
 
     play_closed(story)
+
+
+def test_a_letter_that_another_node_accepted_a_moment_before_is_waited_for_and_no_lane_is_read_anew() -> None:
+    async def story(stage: Stage) -> None:
+        stage.is_alone = False
+        async with stage.open(), neighbour(stage) as (guest, _):
+            await stage.text(5, "n0")
+            await asyncio.sleep(10)  # it has looked around, and knows what there is
+            sender = stage.peik.outbox.courier.senders[BOT]
+            heard = await text(guest, 5, "n1")
+            await stage.peik.outbox.service.accept([call(params={"chat_id": 5, "text": one}) for one in ("n2", "n3")])
+            assert stage.texts(5) == ["n0"]  # n1 was acknowledged before they were asked for
+            front = (await stage.peik.store.fronts(BOT, [(5, 0)], letters=9))[5, 0].letters
+            stage.peik.outbox.courier.on_accepted([one for one in front if one.id == heard])
+            assert not any(sender._lanes.may_be_beyond(rank) for rank in range(RANKS))
+            await stage.quiet()
+            assert stage.texts(5) == ["n0", "n1", "n2", "n3"]
+
+    play_closed(story, pace="off")
+
+
+def test_what_nobody_tells_of_is_read_from_the_store_before_what_came_after_it() -> None:
+    async def story(stage: Stage) -> None:
+        stage.is_alone = False
+        async with stage.open(), neighbour(stage) as (guest, _):
+            await stage.text(5, "n0")
+            await stage.quiet()
+            await text(guest, 5, "n1")
+            await stage.peik.outbox.service.accept([call(params={"chat_id": 5, "text": one}) for one in ("n2", "n3")])
+            await asyncio.sleep(0.5)  # less than until the owner looks by itself
+            assert stage.texts(5) == ["n0", "n1", "n2", "n3"]
+
+    play_closed(story, pace="off")

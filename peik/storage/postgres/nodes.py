@@ -124,11 +124,14 @@ class Neighbourhood:
         """Waits until there are some. A connection that is lost is made again, and what was missed meanwhile is news."""
         while not self._heard:
             self._stir.clear()
-            if await self._is_there():
-                with contextlib.suppress(TimeoutError):  # then it is asked whether it is still there
+            is_silent = False
+            if self._is_open:
+                try:
                     async with asyncio.timeout(self._patience_s):
                         await self._stir.wait()
-            else:
+                except TimeoutError:
+                    is_silent = True
+            if (is_silent or not self._is_open) and not await self._is_there():
                 await asyncio.sleep(_PAUSE_S)
         heard, self._heard, self._lines = self._heard, NodeNews(), 0
         return heard.news()
@@ -153,6 +156,10 @@ class Neighbourhood:
             self._stir.set()
 
     # ---- the connection ----
+
+    @property
+    def _is_open(self) -> bool:
+        return self._session is not None and not self._session.connection.is_closed()
 
     async def _connected(self) -> PostgresSession:
         if self._session is None or self._session.connection.is_closed():
