@@ -21,12 +21,15 @@ from aiogram.types import (
     EphemeralMessageParameters,
     InlineKeyboardButton,
     InlineKeyboardMarkup,
+    InlineQueryResultArticle,
     InputChecklist,
     InputChecklistTask,
     InputMediaPhoto,
     InputPaidMediaPhoto,
     InputProfilePhotoStatic,
     InputSticker,
+    InputStoryContentPhoto,
+    InputTextMessageContent,
     LabeledPrice,
     Update,
 )
@@ -114,6 +117,17 @@ async def particular(bot: Bot, telegram: Telegram) -> dict[str, dict[str, Any]]:
         said = await bot.send_message(FORUM, "tea", ephemeral_message_parameters=whispered)
         shown = await bot.send_photo(FORUM, file(), caption="tea", ephemeral_message_parameters=whispered)
         secrets += [{"ephemeral_message_id": one.ephemeral_message_id} for one in (said, shown)]
+    article = InlineQueryResultArticle(
+        id="1", title="Tea", input_message_content=InputTextMessageContent(message_text="tea")
+    )
+    checklist = await bot.send_checklist(
+        "x", USER, InputChecklist(title="Milk", tasks=[InputChecklistTask(id=1, text="water")])
+    )
+    said_for = await bot.send_message(USER, "tea", business_connection_id="x")
+    # Unchecked: aiogram takes a text alone here, and sends a file all the same.
+    shown_photo = InputStoryContentPhoto.model_construct(type="photo", photo=file())
+    day = {"active_period": 86_400, "content": shown_photo}
+    story = (await bot(aiogram.methods.PostStory.model_construct(business_connection_id="x", **day))).id
     topics = [(await bot.create_forum_topic(FORUM, name)).message_thread_id for name in ("one", "two", "three")]
     await bot.close_forum_topic(FORUM, topics[1])
     return {
@@ -126,6 +140,7 @@ async def particular(bot: Bot, telegram: Telegram) -> dict[str, dict[str, Any]]:
             "ok": False,
             "error_message": "no",
         },
+        "AnswerWebAppQuery": {"result": article},
         "ApproveChatJoinRequest": {"user_id": 77},
         "CreateChatSubscriptionInviteLink": month,
         "CreateNewStickerSet": {
@@ -133,6 +148,7 @@ async def particular(bot: Bot, telegram: Telegram) -> dict[str, dict[str, Any]]:
             "stickers": [InputSticker(sticker=file(), format="static", emoji_list=["🫖"])],
         },
         "DeclineChatJoinRequest": {"user_id": 78},
+        "DeleteBusinessMessages": {"message_ids": [said_for.message_id]},
         "DeleteEphemeralMessage": secrets[2],
         "DeleteStickerFromSet": {"sticker": tea[0]},
         "DeleteStickerSet": {"name": sets[1]},
@@ -145,9 +161,13 @@ async def particular(bot: Bot, telegram: Telegram) -> dict[str, dict[str, Any]]:
         "GetGameHighScores": {"chat_id": FORUM, "message_id": game},
         "GetStickerSet": {"name": sets[0]},
         "LeaveChat": {"chat_id": GROUP},
+        "RepostStory": {"active_period": 86_400, "from_chat_id": USER, "from_story_id": story},
         "ReplaceStickerInSet": {"name": sets[0], "old_sticker": tea[1]},
         "RevokeChatInviteLink": {"invite_link": link},
+        "SavePreparedInlineMessage": {"result": article},
         "SendChatAction": {"action": "typing"},
+        "SendGift": {"user_id": USER},
+        "SetBusinessAccountProfilePhoto": {"photo": InputProfilePhotoStatic(photo=file())},
         "SetChatAdministratorCustomTitle": {"user_id": 79},
         "SetChatDescription": {"description": "tea"},
         "UnhideGeneralForumTopic": {"chat_id": OTHER_FORUM},
@@ -169,16 +189,19 @@ async def particular(bot: Bot, telegram: Telegram) -> dict[str, dict[str, Any]]:
         "DeleteMessages": {"message_ids": [gone]},
         "EditForumTopic": {"message_thread_id": topics[0], "name": "other"},
         "EditMessageCaption": {"chat_id": FORUM, "message_id": photo.message_id, "caption": "coffee"},
-        "EditMessageChecklist": text,
+        "EditMessageChecklist": {"chat_id": USER, "message_id": checklist.message_id},
         "EditMessageLiveLocation": {"chat_id": FORUM, "message_id": live, "latitude": 3.0},
         "EditMessageMedia": {"chat_id": FORUM, "message_id": photo.message_id, "media": InputMediaPhoto(media=file())},
         "EditMessageReplyMarkup": {"inline_message_id": "x"},
         "EditMessageText": {"chat_id": FORUM, **text, "text": "coffee"},
         "EditEphemeralMessageMedia": {**secrets[3], "media": InputMediaPhoto(media=file())},
+        "EditStory": {"story_id": story, **day},
         "ForwardMessage": text,
         "ForwardMessages": {"message_ids": [text["message_id"]]},
         "GetFile": {"file_id": photo.photo[-1].file_id if photo.photo else ""},
+        "GiftPremiumSubscription": {"month_count": 3, "star_count": 1000},
         "PinChatMessage": text,
+        "PostStory": day,
         "ReopenForumTopic": {"message_thread_id": topics[1]},
         "SendPaidMedia": {"media": [InputPaidMediaPhoto(media=file())]},
         "SendSticker": {"sticker": file()},
