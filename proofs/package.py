@@ -1,14 +1,18 @@
 """`make package`: build the sdist and from it the wheel, install the wheel in an empty environment on every Python that is here,
-and use it there as a stranger would. Needs the package index; nothing of the checkout is in reach of what is tried."""
+and use it there as a stranger would; then type every install line of every page in an empty environment. Needs the package
+index; nothing of the checkout is in reach of what is tried."""
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from docs.pages.install import commands, pages
 
 ROOT = Path(__file__).parents[1]
 PYTHONS = ("python3.11", "python3.12", "python3.13", "python3.14")
@@ -37,8 +41,66 @@ def main(named: Sequence[str]) -> int:
         wheel = _build(Path(folder), out)
         for python in pythons:
             _try(python, wheel, Path(folder))
-    print(f"Built {wheel.name} and its sdist into {out}; installed and tried on {len(pythons)} Python(s).")
+        count = _type_lines(pythons[0], Path(folder))
+    print(
+        f"Built {wheel.name} and its sdist into {out}; installed and tried on {len(pythons)} Python(s). "
+        f"{count} different install lines of the pages were typed, each in an empty environment."
+    )
     return 0
+
+
+# ---- what the pages tell to type ----
+
+# Printed by the Python that a line installed into: all that the extras ask for is there, and nothing is missing or at odds.
+_LOOK = """
+import sys
+from importlib.metadata import requires, version
+from pip._vendor.packaging.requirements import Requirement
+extras = sys.argv[1:] or [""]
+wanted = [Requirement(one) for one in requires("peik")]
+needed = [one.name for one in wanted if not one.marker or any(one.marker.evaluate({"extra": name}) for name in extras)]
+print(len(needed), "requirements are there:", ", ".join(f"{name} {version(name)}" for name in needed[-3:]))
+"""
+
+
+def _type_lines(python: str, folder: Path) -> int:
+    """Each different line once, in a clone of what is committed. How many there were."""
+    _run("git", "clone", "--quiet", ROOT, folder / "clone")
+    found = {
+        (program.rsplit("/", 1)[-1], what) for page in pages() for program, what in commands(page.read_text("utf-8"))
+    }
+    for number, (program, what) in enumerate(sorted(found)):
+        home = folder / f"line-{number}"
+        _run(python, "-m", "venv", home)
+        words = [*program.split()[1:], *shlex.split(what)]
+        if program.startswith("pipx"):
+            said = _by_pipx(home, words, folder / "clone")
+        else:
+            _run(home / "bin/python", "-m", "pip", "-q", *words, cwd=folder / "clone")
+            said = _installed(home, what)
+        print(f"  {program} {what}: {said.strip().splitlines()[-1][:120]}", flush=True)
+        shutil.rmtree(home)
+    return len(found)
+
+
+def _by_pipx(home: Path, words: list[str], clone: Path) -> str:
+    _run(home / "bin/python", "-m", "pip", "-q", "install", "pipx")
+    places = {
+        "PIPX_HOME": str(home / "pipx"),
+        "PIPX_BIN_DIR": str(home / "programs"),
+        "PIPX_MAN_DIR": str(home / "man"),
+    }
+    _run(home / "bin/python", "-m", "pipx", *words, cwd=clone, also=places)
+    return _run(home / "programs/peik", "--version")
+
+
+def _installed(home: Path, what: str) -> str:
+    checked = _run(home / "bin/python", "-m", "pip", "check")
+    if not (home / "bin/peik").exists():  # a package of others
+        return checked
+    _run(home / "bin/peik", "--version")
+    extras = what.partition("[")[2].rstrip("]'")
+    return _run(home / "bin/python", "-c", _LOOK, *(one for one in extras.split(",") if one))
 
 
 def _usable(name: str) -> str | None:
@@ -82,13 +144,13 @@ def _extras() -> list[str]:
     return [one for one in told["project"]["optional-dependencies"] if one not in ("dev", "bench")]
 
 
-def _run(*command: str | Path, cwd: Path | None = None, given: str = "") -> str:
+def _run(*command: str | Path, cwd: Path | None = None, given: str = "", also: Mapping[str, str] | None = None) -> str:
     """What it said. Ends the program with all that was said if it failed."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PEIK_", "BOT_"))}
     ran = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env=outside,
+        env=outside | dict(also or {}),
         input=given,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -11,6 +11,7 @@ from docs.pages.errors import errors_parts
 from docs.pages.events import events_parts
 from docs.pages.growth import growth_parts
 from docs.pages.imitated import imitated_parts
+from docs.pages.install import write_install
 from docs.pages.markdown import DOCS, REFERENCE, ROOT, page
 from docs.pages.methods import methods_parts
 from docs.pages.metrics import metrics_parts
@@ -54,4 +55,5 @@ def write() -> None:
     (ROOT / ".env.example").write_text(env_example(), encoding="utf-8")
     (ROOT / ".env.production").write_text(env_production(), encoding="utf-8")
     (ROOT / ".env.crawler").write_text(env_crawler(), encoding="utf-8")
+    write_install()
     sys.stdout.write("docs/compatibility.md\n.env.example\n.env.production\n.env.crawler\n")
