@@ -21,6 +21,7 @@ UPDATE_TYPES = (
     "message_reaction_count", "inline_query", "chosen_inline_result", "callback_query", "shipping_query",
     "pre_checkout_query", "purchased_paid_media", "poll", "poll_answer", "my_chat_member", "chat_member",
     "chat_join_request", "chat_boost", "removed_chat_boost", "managed_bot", "subscription",
+    "stopped_message_generation",
 )  # fmt: skip
 
 # What a consumer gets that does not say what it wants, as at Telegram (docs/telegram.md, Update types).

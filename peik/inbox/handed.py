@@ -304,6 +304,7 @@ _SELDOM_ANSWERED = frozenset(
         "edited_message", "channel_post", "edited_channel_post", "business_connection", "edited_business_message",
         "deleted_business_messages", "message_reaction", "message_reaction_count", "chosen_inline_result", "poll",
         "poll_answer", "my_chat_member", "chat_member", "chat_boost", "removed_chat_boost", "managed_bot", "subscription",
+        "stopped_message_generation",
     }
 )  # fmt: skip
 

@@ -3,9 +3,21 @@
 Where any chat may be made up, so may a connection, a gift and a story, and nobody runs out of Stars.
 """
 
+from peik.errors import BadInput
 from peik.testing.answer import Json, Params, UploadedFile, bad, flag, forbidden, integer, integers, mapping, text_of
 from peik.testing.media import kept, take, taken
-from peik.testing.posting import appear, caption, check_connection, known_chat, tell, words
+from peik.testing.posting import (
+    ADDRESS,
+    appear,
+    ask,
+    caption,
+    check_connection,
+    known_chat,
+    tell,
+    told_by,
+    visible,
+    words,
+)
 from peik.testing.sends import Handler, content_of
 from peik.testing.world import SimBot, SimCall, SimChat, SimStory, SimUser, World
 
@@ -507,9 +519,9 @@ def approve_post(world: World, call: SimCall) -> object:
         post = {**content_of(message), **({"is_paid_post": True} if price is not None else {})}
         appear(world, channel, post)
         if price is not None:
-            world.schedule(world.now() + PAID_AFTER_S, pay)
+            world.schedule(world.now() + PAID_AFTER_S, reward)
 
-    def pay() -> None:
+    def reward() -> None:
         assert price is not None
         sum_ = {"star_amount": {"amount": stars}} if stars else {"amount": price["amount"]}
         paid = {"suggested_post_message": message, "currency": price["currency"], **sum_}
@@ -536,6 +548,112 @@ def decline_post(world: World, call: SimCall) -> object:
     if len(comment) > 128:
         raise bad("SUGGESTED_POST_COMMENT_TOO_LONG")
     return _end_suggestion(world, call, chat, message, "declined", {"comment": comment} if comment else {})
+
+
+BUSINESS_RIGHTS = (
+    "can_reply", "can_read_messages", "can_delete_sent_messages", "can_delete_all_messages", "can_edit_name", "can_edit_bio",
+    "can_edit_profile_photo", "can_edit_username", "can_change_gift_settings", "can_view_gifts_and_stars",
+    "can_convert_gifts_to_stars", "can_transfer_and_upgrade_gifts", "can_transfer_stars", "can_manage_stories",
+)  # fmt: skip
+
+
+def connect(
+    world: World, bot: SimBot, user: SimUser, connection_id: str, *, is_enabled: bool, rights: dict[str, bool]
+) -> Json:
+    connection: Json = {
+        "id": connection_id,
+        "user": user.as_json(),
+        "user_chat_id": user.id,
+        "date": int(world.now()),
+        "is_enabled": is_enabled,
+        "rights": {right: rights.get(right, True) for right in BUSINESS_RIGHTS},
+    }
+    if is_enabled:
+        bot.connections[connection_id] = connection
+    else:
+        bot.connections.pop(connection_id, None)
+    world.push(bot, "business_connection", connection)
+    return connection
+
+
+# What people do with Stars, bills and lists
+
+
+def pay(world: World, bot: SimBot, user: SimUser, message: Json) -> str:
+    invoice = message.get("invoice")
+    if not isinstance(invoice, dict):
+        raise BadInput(code="no_invoice", detail="That message is no invoice.")
+    chat = world.dialog(bot, user)
+    bill = chat.bills.get(integer(message, "message_id"), {})
+    asked: Json = {"currency": invoice["currency"], "total_amount": invoice["total_amount"]}
+    asked["invoice_payload"] = text_of(bill, "payload")
+    address = {**dict.fromkeys(ADDRESS, ""), "country_code": "UZ", "city": "Tashkent"}
+    known: Json = {
+        "name": user.first_name, "phone_number": "998900000000", "email": f"user{user.id}@example.org",
+        "shipping_address": address,
+    }  # fmt: skip
+    needs = bill.get("needs")
+    order = {name: known[name] for name in needs} if isinstance(needs, list) else {}
+    if order:
+        asked["order_info"] = order
+    if not bill.get("is_flexible"):
+        return ask(world, bot, user, "pre_checkout", asked, chat_id=chat.id)
+    shipping: Json = {"invoice_payload": asked["invoice_payload"], "shipping_address": address}
+    query_id = ask(world, bot, user, "shipping", shipping, chat_id=chat.id)
+    bot.checkouts[query_id] = {**asked, "user_id": user.id}
+    return query_id
+
+
+def buy(world: World, bot: SimBot, user: SimUser, message: Json) -> None:
+    media = message.get("paid_media")
+    if not isinstance(media, dict):
+        raise BadInput(code="no_paid_media", detail="That message has no paid media.")
+    payload = text_of(world.dialog(bot, user).bills.get(integer(message, "message_id"), {}), "payload")
+    what: Json = {"paid_media": media["paid_media"]} | ({"paid_media_payload": payload} if payload else {})
+    partner = {"type": "user", "transaction_type": "paid_media_payment", "user": user.as_json()}
+    receive(world, bot, integer(media, "star_count"), **partner, **what)
+    if payload:
+        world.push(bot, "purchased_paid_media", {"from": user.as_json(), "paid_media_payload": payload})
+
+
+def _checklist(
+    world: World, chat: SimChat, message_id: int, user: SimUser, right: str
+) -> tuple[Json, list[Json], Json]:
+    """The message with a checklist, its tasks, and what surrounds whatever is told of it."""
+    message = chat.messages.get(message_id)
+    checklist = message.get("checklist") if message is not None else None
+    if message is None or not isinstance(checklist, dict):
+        raise BadInput(code="no_checklist", detail=f"Message {message_id} in chat {chat.id} is no checklist.")
+    if not checklist.get(right):
+        raise BadInput(code="not_allowed", detail=f"The checklist {message_id} does not let others do that.")
+    around: Json = {name: message[name] for name in ("business_connection_id",) if name in message}
+    tasks = checklist["tasks"]
+    assert isinstance(tasks, list)
+    return message, tasks, around
+
+
+def tick(
+    world: World, bot: SimBot, user: SimUser, chat: SimChat, message_id: int, numbers: tuple[int, ...], *, undo: bool
+) -> Json:
+    message, tasks, around = _checklist(world, chat, message_id, user, "others_can_mark_tasks_as_done")
+    for task in tasks:
+        if task["id"] in numbers:
+            task.pop("completed_by_user", None)
+            task.pop("completion_date", None)
+            if not undo:
+                task |= {"completed_by_user": user.as_json(), "completion_date": int(world.now())}
+    ids = {"marked_as_not_done_task_ids" if undo else "marked_as_done_task_ids": list(numbers)}
+    told = {"checklist_tasks_done": {"checklist_message": visible(message), **ids}}
+    return told_by(world, bot, chat, {**around, **told}, user)
+
+
+def add_tasks(world: World, bot: SimBot, user: SimUser, chat: SimChat, message_id: int, texts: tuple[str, ...]) -> Json:
+    message, tasks, around = _checklist(world, chat, message_id, user, "others_can_add_tasks")
+    first = max(integer(task, "id") for task in tasks) + 1
+    fresh: list[Json] = [{"id": number, "text": text} for number, text in enumerate(texts, first)]
+    tasks.extend(fresh)
+    told = {"checklist_tasks_added": {"checklist_message": visible(message), "tasks": fresh}}
+    return told_by(world, bot, chat, {**around, **told}, user)
 
 
 BUSINESS: dict[str, Handler] = {

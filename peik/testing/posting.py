@@ -21,7 +21,7 @@ from peik.testing.answer import (
     too_many,
 )
 from peik.testing.entities import checked_link, formatted, may_have_links, trimmed
-from peik.testing.world import SimBot, SimCall, SimChat, SimUser, Topic, World
+from peik.testing.world import SimBot, SimCall, SimChat, SimQuery, SimUser, Topic, World
 
 TEXT_MAX = 4096
 CAPTION_MAX = 1024
@@ -499,6 +499,15 @@ def tell(world: World, bot: SimBot, chat: SimChat, content: Json, *, sender: Sim
     return message
 
 
+def told_by(world: World, bot: SimBot, chat: SimChat, content: Json, user: SimUser) -> Json:
+    """A service message of a person's, which the bot sees."""
+    message = tell(world, bot, chat, content, sender=user)
+    if chat.is_private:
+        kind = "business_message" if "business_connection_id" in content else "message"
+        world.push(bot, kind, visible(message), date=world.now())
+    return message
+
+
 def appear(world: World, channel: SimChat, content: Json) -> Json:
     """A post that nobody has just sent: it was due. Every bot in the channel sees it."""
     message_id = channel.next_message_id()
@@ -515,3 +524,31 @@ def visible(message: Json) -> Json:
     """A message as plain Python, for people and tests: the faces in it are kept encoded."""
     decoded: Json = msgspec.json.decode(encode(message))
     return decoded
+
+
+ADDRESS = ("country_code", "state", "city", "street_line1", "street_line2", "post_code")
+
+# What a query says unless told otherwise. Strict libraries refuse one without these.
+USUAL: dict[str, Json] = {
+    "inline": {"query": "", "offset": ""},
+    "pre_checkout": {"currency": "XTR", "total_amount": 1, "invoice_payload": ""},
+    "shipping": {
+        "invoice_payload": "",
+        "shipping_address": dict.fromkeys(ADDRESS, ""),
+    },
+}
+
+
+def ask(world: World, bot: SimBot, user: SimUser, kind: str, payload: Json, *, chat_id: int | None = None) -> str:
+    """A query that wants an answer: callback, inline, pre_checkout or shipping; its id."""
+    now = world.now()
+    query_id = str(world.chance.getrandbits(62))
+    bot.queries[query_id] = SimQuery(kind=kind, asked_at=now, chat_id=chat_id)
+    while len(bot.queries) > 10_000:
+        oldest = next(iter(bot.queries))
+        del bot.queries[oldest]
+        bot.checkouts.pop(oldest, None)
+    if kind == "pre_checkout":
+        bot.checkouts[query_id] = {**payload, "user_id": user.id}
+    world.push(bot, f"{kind}_query", {"id": query_id, "from": user.as_json(), **payload})
+    return query_id

@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from peik.errors import BadInput
 from peik.testing import chats, edits, media, methods, stickers, webhooks, wire
-from peik.testing.answer import Answer, Json, Params, Pending, Refusal, UploadedFile, failure, integer, success, text_of
-from peik.testing.business import receive
+from peik.testing.answer import Answer, Json, Params, Pending, Refusal, UploadedFile, failure, integer, success
+from peik.testing.business import add_tasks, buy, connect, pay, receive, tick
 from peik.testing.entities import formatted, may_have_links
 from peik.testing.faults import PLAIN, Exchange, Fault, How, Kind, Options, planned
 from peik.testing.media import described, kept
-from peik.testing.posting import check_connection, tell, visible
+from peik.testing.posting import USUAL, ask, check_connection, told_by, visible
 from peik.testing.updates import PushResult, UpdateEvent
 from peik.testing.world import (
     SUPERGROUP_BASE,
@@ -557,68 +557,7 @@ def set_timer(world: World, bot: SimBot, chat: SimChat, seconds: int, user: SimU
     if seconds:
         chat.more["message_auto_delete_time"] = seconds
     content: Json = {"message_auto_delete_timer_changed": {"message_auto_delete_time": seconds}}
-    _told_by(world, bot, chat, content, user)
-
-
-def _told_by(world: World, bot: SimBot, chat: SimChat, content: Json, user: SimUser) -> Json:
-    """A service message of a person's, which the bot sees."""
-    message = tell(world, bot, chat, content, sender=user)
-    if chat.is_private:
-        kind = "business_message" if "business_connection_id" in content else "message"
-        world.push(bot, kind, visible(message), date=world.now())
-    return message
-
-
-def _checklist(
-    world: World, chat: SimChat, message_id: int, user: SimUser, right: str
-) -> tuple[Json, list[Json], Json]:
-    """The message with a checklist, its tasks, and what surrounds whatever is told of it."""
-    message = chat.messages.get(message_id)
-    checklist = message.get("checklist") if message is not None else None
-    if message is None or not isinstance(checklist, dict):
-        raise BadInput(code="no_checklist", detail=f"Message {message_id} in chat {chat.id} is no checklist.")
-    if not checklist.get(right):
-        raise BadInput(code="not_allowed", detail=f"The checklist {message_id} does not let others do that.")
-    around: Json = {name: message[name] for name in ("business_connection_id",) if name in message}
-    tasks = checklist["tasks"]
-    assert isinstance(tasks, list)
-    return message, tasks, around
-
-
-def tick(
-    world: World, bot: SimBot, user: SimUser, chat: SimChat, message_id: int, numbers: tuple[int, ...], *, undo: bool
-) -> Json:
-    message, tasks, around = _checklist(world, chat, message_id, user, "others_can_mark_tasks_as_done")
-    for task in tasks:
-        if task["id"] in numbers:
-            task.pop("completed_by_user", None)
-            task.pop("completion_date", None)
-            if not undo:
-                task |= {"completed_by_user": user.as_json(), "completion_date": int(world.now())}
-    ids = {"marked_as_not_done_task_ids" if undo else "marked_as_done_task_ids": list(numbers)}
-    told = {"checklist_tasks_done": {"checklist_message": visible(message), **ids}}
-    return _told_by(world, bot, chat, {**around, **told}, user)
-
-
-def add_tasks(world: World, bot: SimBot, user: SimUser, chat: SimChat, message_id: int, texts: tuple[str, ...]) -> Json:
-    message, tasks, around = _checklist(world, chat, message_id, user, "others_can_add_tasks")
-    first = max(integer(task, "id") for task in tasks) + 1
-    fresh: list[Json] = [{"id": number, "text": text} for number, text in enumerate(texts, first)]
-    tasks.extend(fresh)
-    told = {"checklist_tasks_added": {"checklist_message": visible(message), "tasks": fresh}}
-    return _told_by(world, bot, chat, {**around, **told}, user)
-
-
-def buy(world: World, bot: SimBot, user: SimUser, message: Json) -> None:
-    media = message.get("paid_media")
-    if not isinstance(media, dict):
-        raise BadInput(code="no_paid_media", detail="That message has no paid media.")
-    payload = text_of(world.dialog(bot, user).bills.get(integer(message, "message_id"), {}), "payload")
-    what: Json = {"paid_media": media["paid_media"]} | ({"paid_media_payload": payload} if payload else {})
-    partner = {"type": "user", "transaction_type": "paid_media_payment", "user": user.as_json()}
-    receive(world, bot, integer(media, "star_count"), **partner, **what)
-    if payload:
-        world.push(bot, "purchased_paid_media", {"from": user.as_json(), "paid_media_payload": payload})
+    told_by(world, bot, chat, content, user)
 
 
 def choose(world: World, bot: SimBot, user: SimUser, result_id: str, query: str, *, chat: SimChat | None) -> str | None:
@@ -676,34 +615,6 @@ def press(world: World, bot: SimBot, user: SimUser, chat: SimChat, message_id: i
     return ask(world, bot, user, "callback", payload, chat_id=chat.id)
 
 
-_ADDRESS = ("country_code", "state", "city", "street_line1", "street_line2", "post_code")
-
-# What a query says unless told otherwise. Strict libraries refuse one without these.
-USUAL: dict[str, Json] = {
-    "inline": {"query": "", "offset": ""},
-    "pre_checkout": {"currency": "XTR", "total_amount": 1, "invoice_payload": ""},
-    "shipping": {
-        "invoice_payload": "",
-        "shipping_address": dict.fromkeys(_ADDRESS, ""),
-    },
-}
-
-
-def ask(world: World, bot: SimBot, user: SimUser, kind: str, payload: Json, *, chat_id: int | None = None) -> str:
-    """A query that wants an answer: callback, inline, pre_checkout or shipping; its id."""
-    now = world.now()
-    query_id = str(world.chance.getrandbits(62))
-    bot.queries[query_id] = SimQuery(kind=kind, asked_at=now, chat_id=chat_id)
-    while len(bot.queries) > 10_000:
-        oldest = next(iter(bot.queries))
-        del bot.queries[oldest]
-        bot.checkouts.pop(oldest, None)
-    if kind == "pre_checkout":
-        bot.checkouts[query_id] = {**payload, "user_id": user.id}
-    world.push(bot, f"{kind}_query", {"id": query_id, "from": user.as_json(), **payload})
-    return query_id
-
-
 def vote(world: World, bot: SimBot, user: SimUser, poll_id: str, options: list[int]) -> None:
     """A vote; no options take it back."""
     _, poll = world.polls.get(poll_id, (0, None))
@@ -727,57 +638,6 @@ def vote(world: World, bot: SimBot, user: SimUser, poll_id: str, options: list[i
     ids = [rows[one]["persistent_id"] for one in options]
     answer: Json = {"poll_id": poll_id, "user": user.as_json(), "option_ids": options, "option_persistent_ids": ids}
     world.push(bot, "poll_answer", answer)
-
-
-def pay(world: World, bot: SimBot, user: SimUser, message: Json) -> str:
-    invoice = message.get("invoice")
-    if not isinstance(invoice, dict):
-        raise BadInput(code="no_invoice", detail="That message is no invoice.")
-    chat = world.dialog(bot, user)
-    bill = chat.bills.get(integer(message, "message_id"), {})
-    asked: Json = {"currency": invoice["currency"], "total_amount": invoice["total_amount"]}
-    asked["invoice_payload"] = text_of(bill, "payload")
-    address = {**dict.fromkeys(_ADDRESS, ""), "country_code": "UZ", "city": "Tashkent"}
-    known: Json = {
-        "name": user.first_name, "phone_number": "998900000000", "email": f"user{user.id}@example.org",
-        "shipping_address": address,
-    }  # fmt: skip
-    needs = bill.get("needs")
-    order = {name: known[name] for name in needs} if isinstance(needs, list) else {}
-    if order:
-        asked["order_info"] = order
-    if not bill.get("is_flexible"):
-        return ask(world, bot, user, "pre_checkout", asked, chat_id=chat.id)
-    shipping: Json = {"invoice_payload": asked["invoice_payload"], "shipping_address": address}
-    query_id = ask(world, bot, user, "shipping", shipping, chat_id=chat.id)
-    bot.checkouts[query_id] = {**asked, "user_id": user.id}
-    return query_id
-
-
-BUSINESS_RIGHTS = (
-    "can_reply", "can_read_messages", "can_delete_sent_messages", "can_delete_all_messages", "can_edit_name", "can_edit_bio",
-    "can_edit_profile_photo", "can_edit_username", "can_change_gift_settings", "can_view_gifts_and_stars",
-    "can_convert_gifts_to_stars", "can_transfer_and_upgrade_gifts", "can_transfer_stars", "can_manage_stories",
-)  # fmt: skip
-
-
-def connect(
-    world: World, bot: SimBot, user: SimUser, connection_id: str, *, is_enabled: bool, rights: dict[str, bool]
-) -> Json:
-    connection: Json = {
-        "id": connection_id,
-        "user": user.as_json(),
-        "user_chat_id": user.id,
-        "date": int(world.now()),
-        "is_enabled": is_enabled,
-        "rights": {right: rights.get(right, True) for right in BUSINESS_RIGHTS},
-    }
-    if is_enabled:
-        bot.connections[connection_id] = connection
-    else:
-        bot.connections.pop(connection_id, None)
-    world.push(bot, "business_connection", connection)
-    return connection
 
 
 def set_standing(world: World, bot: SimBot, chat: SimChat, user: SimUser, status: Status) -> UpdateEvent | None:

@@ -18,7 +18,7 @@ ALL_TYPES = (
     "edited_business_message", "deleted_business_messages", "guest_message", "inline_query", "chosen_inline_result",
     "callback_query", "shipping_query", "pre_checkout_query", "purchased_paid_media", "poll", "poll_answer",
     "my_chat_member", "chat_join_request", "chat_boost", "removed_chat_boost", "managed_bot", "subscription",
-    "chat_member", "message_reaction", "message_reaction_count",
+    "stopped_message_generation", "chat_member", "message_reaction", "message_reaction_count",
 )  # fmt: skip
 DEFAULT_TYPES = frozenset(ALL_TYPES[:-3])
 
@@ -55,6 +55,7 @@ _LINES: dict[str, tuple[str, str]] = {
     "chat_join_request": ("member", "from"),
     "chat_boost": ("boost", "chat"),
     "removed_chat_boost": ("boost", "chat"),
+    "stopped_message_generation": ("message", "chat"),
     "message_reaction": ("reaction", "chat"),
     "message_reaction_count": ("reaction_count", "chat"),
 }

@@ -4,6 +4,7 @@ import json
 import sqlite3
 from typing import Any
 
+import aiogram.types
 import msgspec
 import pytest
 from hypothesis import example, given
@@ -22,6 +23,7 @@ from peik.core.arrival import (
     wire_id,
 )
 from peik.errors import BadInput
+from peik.testing.updates import ALL_TYPES
 
 USER = {"id": 42, "is_bot": False, "first_name": "Ada"}
 GROUP = {"id": -1001, "type": "supergroup"}
@@ -64,6 +66,7 @@ def read(kind: str, body: Any, update_id: int = 9) -> Update:
         ("removed_chat_boost", {"chat": GROUP, "boost_id": "x"}, -1001, None, None, None),
         ("managed_bot", {"user": USER}, 42, 42, None, None),
         ("subscription", {"user": USER}, 42, 42, None, None),
+        ("stopped_message_generation", {"chat": GROUP, "draft_id": 3}, -1001, None, None, None),
         ("dream_shared", {"chat": GROUP, "from": USER, "date": 5}, -1001, 42, None, 5000),  # of a Bot API to come
         ("custom_event", "words alone", "custom_event", None, None, None),
     ],
@@ -76,6 +79,12 @@ def test_every_type_is_filed_where_it_belongs(
         kind, lane, user_id, message_id, sent_at_ms,
     )  # fmt: skip
     assert json.loads(update.payload) == {kind: body}
+
+
+def test_peik_asks_for_every_type_of_the_newest_bot_api() -> None:
+    """What is not asked for is filtered at Telegram, and lost."""
+    assert {*UPDATE_TYPES, "update_id"} == set(aiogram.types.Update.model_fields)
+    assert set(UPDATE_TYPES) == set(ALL_TYPES)  # and the simulated Telegram knows them
 
 
 def test_every_type_of_telegram_has_its_line_above() -> None:
