@@ -14,6 +14,7 @@ SUITES :=
 PYTHONS :=
 ROUNDS := 3
 SEEDS := 300
+VERSION :=
 MINUTES := 30
 # More than there are cores: many tests wait for processes that they have started.
 WORKERS := 4
@@ -23,7 +24,7 @@ INSTALL := $(PYTHON) -I tests/surroundings.py --installing
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof deaths-proof people-proof jobs-proof accounts-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package
+.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof deaths-proof people-proof jobs-proof accounts-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package release
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -106,6 +107,9 @@ audit: tools  ## Ask the public advisories about every package in .venv. Needs t
 
 package: tools  ## Build sdist and wheel, and try the wheel in empty environments on every Python here (or: PYTHONS=…). Needs the network.
 	$(BIN)/python -m proofs.package $(PYTHONS)
+
+release: tools  ## Make a release of the last commit: make release VERSION=1.2.3 ARGS="--key ~/.ssh/id_ed25519"; or ARGS=--dry-run. Needs the network.
+	$(BIN)/python -m proofs.release $(VERSION) $(ARGS)
 
 # The docs need MkDocs and nothing of Peik: a virtual environment of their own.
 $(SITE)/.ready: pyproject.toml

@@ -65,18 +65,18 @@ print(len(needed), "requirements are there:", ", ".join(f"{name} {version(name)}
 
 def _type_lines(python: str, folder: Path) -> int:
     """Each different line once, in a clone of what is committed. How many there were."""
-    _run("git", "clone", "--quiet", ROOT, folder / "clone")
+    run("git", "clone", "--quiet", ROOT, folder / "clone")
     found = {
         (program.rsplit("/", 1)[-1], what) for page in pages() for program, what in commands(page.read_text("utf-8"))
     }
     for number, (program, what) in enumerate(sorted(found)):
         home = folder / f"line-{number}"
-        _run(python, "-m", "venv", home)
+        run(python, "-m", "venv", home)
         words = [*program.split()[1:], *shlex.split(what)]
         if program.startswith("pipx"):
             said = _by_pipx(home, words, folder / "clone")
         else:
-            _run(home / "bin/python", "-m", "pip", "-q", *words, cwd=folder / "clone")
+            run(home / "bin/python", "-m", "pip", "-q", *words, cwd=folder / "clone")
             said = _installed(home, what)
         print(f"  {program} {what}: {said.strip().splitlines()[-1][:120]}", flush=True)
         shutil.rmtree(home)
@@ -84,23 +84,23 @@ def _type_lines(python: str, folder: Path) -> int:
 
 
 def _by_pipx(home: Path, words: list[str], clone: Path) -> str:
-    _run(home / "bin/python", "-m", "pip", "-q", "install", "pipx")
+    run(home / "bin/python", "-m", "pip", "-q", "install", "pipx")
     places = {
         "PIPX_HOME": str(home / "pipx"),
         "PIPX_BIN_DIR": str(home / "programs"),
         "PIPX_MAN_DIR": str(home / "man"),
     }
-    _run(home / "bin/python", "-m", "pipx", *words, cwd=clone, also=places)
-    return _run(home / "programs/peik", "--version")
+    run(home / "bin/python", "-m", "pipx", *words, cwd=clone, also=places)
+    return run(home / "programs/peik", "--version")
 
 
 def _installed(home: Path, what: str) -> str:
-    checked = _run(home / "bin/python", "-m", "pip", "check")
+    checked = run(home / "bin/python", "-m", "pip", "check")
     if not (home / "bin/peik").exists():  # a package of others
         return checked
-    _run(home / "bin/peik", "--version")
+    run(home / "bin/peik", "--version")
     extras = what.partition("[")[2].rstrip("]'")
-    return _run(home / "bin/python", "-c", _LOOK, *(one for one in extras.split(",") if one))
+    return run(home / "bin/python", "-c", _LOOK, *(one for one in extras.split(",") if one))
 
 
 def _usable(name: str) -> str | None:
@@ -113,9 +113,9 @@ def _usable(name: str) -> str | None:
 
 
 def _build(folder: Path, out: Path) -> Path:
-    _run(sys.executable, "-m", "venv", folder / "builder")
-    _run(folder / "builder/bin/python", "-m", "pip", "install", "--quiet", "build")
-    _run(folder / "builder/bin/python", "-m", "build", "--outdir", folder / "dist", ROOT)
+    run(sys.executable, "-m", "venv", folder / "builder")
+    run(folder / "builder/bin/python", "-m", "pip", "install", "--quiet", "build")
+    run(folder / "builder/bin/python", "-m", "build", "--outdir", folder / "dist", ROOT)
     out.mkdir(exist_ok=True)
     for file in (folder / "dist").iterdir():
         shutil.copy(file, out)
@@ -127,16 +127,20 @@ def _try(python: str, wheel: Path, folder: Path) -> None:
     home = folder / f"try-{Path(python).name}-{abs(hash(python))}"
     place = home / "here"
     place.mkdir(parents=True)
-    _run(python, "-m", "venv", home / "venv")
-    _run(home / "venv/bin/python", "-m", "pip", "install", "--quiet", wheel)
-    for step in STEPS:
-        said = _run(home / "venv/bin/peik", *step, cwd=place, given=TOKEN)
-        print(f"  {Path(python).name}: peik {' '.join(step)}: {said.strip().splitlines()[-1][:100]}", flush=True)
+    run(python, "-m", "venv", home / "venv")
+    run(home / "venv/bin/python", "-m", "pip", "install", "--quiet", wheel)
+    try_program(home / "venv/bin/peik", place=place, name=Path(python).name)
     # What each extra names exists for this Python, and fits with the rest.
     for extra in _extras():
         asked = f"{wheel}[{extra}]"
-        _run(home / "venv/bin/python", "-m", "pip", "install", "--quiet", "--dry-run", asked)
+        run(home / "venv/bin/python", "-m", "pip", "install", "--quiet", "--dry-run", asked)
     print(f"  {Path(python).name}: extras {', '.join(_extras())} can be installed", flush=True)
+
+
+def try_program(*program: str | Path, place: Path, name: str, also: Mapping[str, str] | None = None) -> None:
+    for step in STEPS:
+        said = run(*program, *step, cwd=place, given=TOKEN, also=also)
+        print(f"  {name}: peik {' '.join(step)}: {said.strip().splitlines()[-1][:100]}", flush=True)
 
 
 def _extras() -> list[str]:
@@ -144,7 +148,13 @@ def _extras() -> list[str]:
     return [one for one in told["project"]["optional-dependencies"] if one not in ("dev", "bench")]
 
 
-def _run(*command: str | Path, cwd: Path | None = None, given: str = "", also: Mapping[str, str] | None = None) -> str:
+def run(
+    *command: str | Path,
+    cwd: Path | None = None,
+    given: str = "",
+    also: Mapping[str, str] | None = None,
+    within_s: float | None = WITHIN_S,
+) -> str:
     """What it said. Ends the program with all that was said if it failed."""
     outside = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PEIK_", "BOT_"))}
     ran = subprocess.run(
@@ -155,7 +165,7 @@ def _run(*command: str | Path, cwd: Path | None = None, given: str = "", also: M
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=WITHIN_S,
+        timeout=within_s,
     )
     if ran.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))} ended with {ran.returncode}:\n{ran.stdout}")

@@ -15,7 +15,7 @@ def test_it_is_built_in_one_stage_and_run_from_another_of_the_same_python() -> N
     assert IMAGE.base == "python:${PYTHON}"
     assert IMAGE.all("COPY") == ["--from=build /opt/peik /opt/peik"]
     text = (ROOT / "deploy" / "Dockerfile").read_text(encoding="utf-8")
-    version = re.search(r"^ARG PYTHON=(\d+)\.(\d+)-slim", text, re.MULTILINE)
+    version = re.search(r"^ARG PYTHON=(\d+)\.(\d+)-slim-\w+@sha256:[0-9a-f]{64}$", text, re.MULTILINE)
     assert version is not None
     assert (int(version[1]), int(version[2])) >= (3, 11)
 
