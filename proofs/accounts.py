@@ -29,8 +29,9 @@ from peik.archive.store import Archive, MessageFilter
 from peik.archive.wiring import archive_of
 from proofs.nodes.cluster import Node
 from proofs.nodes.databases import Postgres
+from proofs.restarts import keep
 from tests.accounts.mtproto_server import LoopbackTelegram
-from tests.accounts.tl_server import CODE, NEWS, PASSWORD, SARA, TEAM, _method_of
+from tests.accounts.tl_server import CODE, NEWS, PASSWORD, SARA, TEAM
 from tests.archive.mongo_server import MongoServer
 from tests.processes.programs import simulated
 
@@ -58,7 +59,6 @@ class Account(LoopbackTelegram):
         self.tells_channels = True
         self.keys = {self.home: {}}
         self.ports = ports  # of all data centres: each says where the others are
-        self.rates: Counter[tuple[int, str]] = Counter()
         self.written: list[Any] = []  # that may be edited or deleted
         self.late = 0  # requests by a connection after a newer one of the same key had asked
         self.sign_ins = 0
@@ -66,7 +66,6 @@ class Account(LoopbackTelegram):
         self._ends = asyncio.Event()
 
     def answer(self, request: Any, key: bytes) -> Any:
-        self.rates[int(time.monotonic()), _method_of(request)] += 1
         assert self.asking is not None
         newest = self._newest.setdefault(key, self.asking.number)
         self.late += self.asking.number < newest
@@ -331,7 +330,7 @@ class Hour:
     async def judge(self, archive: Archive) -> list[str]:
         wrong = []
         for account in self.accounts:
-            here = await kept(archive, account.name)
+            here = await archived(archive, account.name)
             there = account.there()
             if here != there:
                 missing, more = there.items() - here.items(), here.items() - there.items()
@@ -351,7 +350,7 @@ class Hour:
         """The most that one account asked for in any second, by method."""
         most: Counter[str] = Counter()
         for account in self.accounts:
-            for (_, method), count in account.rates.items():
+            for method, count in account.busiest().items():
                 most[method] = max(most[method], count)
         return dict(most.most_common())
 
@@ -371,7 +370,7 @@ class Hour:
         }
 
 
-async def kept(archive: Archive, session_id: str) -> dict[tuple[int, int], str]:
+async def archived(archive: Archive, session_id: str) -> dict[tuple[int, int], str]:
     """What is archived, and not deleted."""
     found: dict[tuple[int, int], str] = {}
     cursor: str | None = None
@@ -465,10 +464,13 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--archive", choices=("postgres", "mongo"), default="postgres")
     parser.add_argument("--seed", type=int, default=20261119)
+    parser.add_argument("--write", type=Path)
     asked = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="peik-accounts-") as name:
         figures, wrong = asyncio.run(proved(Path(name), asked.minutes, asked.archive, asked.seed))
-    print(json.dumps({"minutes": asked.minutes, "archive": asked.archive, **figures}, indent=1, ensure_ascii=False))
+    figures = {"minutes": asked.minutes, "archive": asked.archive, **figures}
+    print(json.dumps(figures, indent=1, ensure_ascii=False))
+    keep(asked.write, asked.archive, figures | {"broken": wrong})
     print("every promise kept" if not wrong else "A PROMISE WAS BROKEN: " + "\n".join(wrong))
     return 1 if wrong else 0
 

@@ -142,7 +142,7 @@ ANYWHERE = (
     "SESSION_PASSWORD_NEEDED USER_DEACTIVATED USER_DEACTIVATED_BAN FLOOD_WAIT_30 FLOOD_PREMIUM_WAIT_5 TIMEOUT RPC_CALL_FAIL "
     "RPC_MCGET_FAIL INTERDC_2_CALL_ERROR MSG_WAIT_FAILED CONNECTION_NOT_INITED"
 )
-SLOW_MODE = "SLOWMODE_WAIT_60"
+SLOW_MODE, SPAM = "SLOWMODE_WAIT_60", "PEER_FLOOD"
 
 _BY_TROUBLE: dict[Role, dict[Trouble, str]] = {
     Role.SIGNING_IN: {
@@ -208,7 +208,11 @@ def code_of(name: str) -> int:
 
 
 def errors_of(role: Role, method: str) -> list[str]:
-    more = [SLOW_MODE] if method in ("messages.sendMessage", "messages.sendMedia", "messages.forwardMessages") else []
+    more = (
+        [SLOW_MODE, SPAM]
+        if method in ("messages.sendMessage", "messages.sendMedia", "messages.forwardMessages")
+        else []
+    )
     return sorted({*DOCUMENTED[role][method].split(), *ANYWHERE.split(), *more})
 
 
@@ -227,6 +231,8 @@ def done_with(role: Role, method: str, name: str) -> str:
         match outcome_of(method, name):
             case Delivered():
                 return "delivered; the message is looked for in the chat" if "RANDOM" in name else "delivered"
+            case Limited() if name == "PEER_FLOOD":
+                return "the account's letters wait, and one is tried each hour; said in its health; alert `session-flooded`"
             case Limited(retry_after_s=wait_s):
                 return f"waits as long as Telegram says ({wait_s:.0f} s here)"
             case Uncertain():
@@ -267,7 +273,7 @@ def account_errors_parts() -> Iterator[str]:
         yield f"## {role.value}"
         rows = [
             (code(method), code(name), str(code_of(name)), done_with(role, method, name))
-            for method, names in DOCUMENTED[role].items()
-            for name in sorted({*names.split()} - {*ANYWHERE.split()})
+            for method in DOCUMENTED[role]
+            for name in sorted({*errors_of(role, method)} - {*ANYWHERE.split()})
         ]
         yield table(("method", "error", "code", "what Peik does"), rows)

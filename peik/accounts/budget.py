@@ -6,6 +6,7 @@ them a ban of hours. So all share one order, and when several are told to wait a
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TypeVar
 
 from peik.accounts.client import AccountClient, ClientError, Dialog, Trouble
@@ -75,6 +76,7 @@ class Budget:
 
 
 REQUEST_S = 60.0
+DIALOGS_MAX = 10_000
 FILE_S = 1800.0
 ONCE_S = 20.0  # so long somebody is kept waiting for the account's turn
 
@@ -110,7 +112,17 @@ class PatientRequests:
             await self._on_calm()
 
     async def dialogs(self, client: AccountClient) -> list[Dialog]:
-        return await self._answered(client.dialogs)
+        """All of them, each page in the account's turn."""
+        found: dict[int, Dialog] = {}
+        following: bytes | None = None
+        while len(found) < DIALOGS_MAX:
+            page = await self._answered(partial(client.dialogs, following))
+            new = [one for one in page.dialogs if one.chat_id not in found]
+            found |= {one.chat_id: one for one in new}
+            following = page.following
+            if following is None or not new:
+                break
+        return list(found.values())
 
     async def history(
         self, client: AccountClient, chat_id: int, access: bytes | None, *, below: int | None, above: int, limit: int

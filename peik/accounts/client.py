@@ -69,6 +69,13 @@ class Dialog(msgspec.Struct, frozen=True, kw_only=True):
     access: bytes  # what `history` needs to open it again after a restart
 
 
+class DialogPage(msgspec.Struct, frozen=True, kw_only=True):
+    """Some of an account's chats, those with the newest messages first; pinned ones before."""
+
+    dialogs: list[Dialog]
+    following: bytes | None = None  # what the next page is asked for with; None: this is the last
+
+
 class PhoneContact(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody in the account's list of contacts; without a user id, somebody who is to be added to it."""
 
@@ -84,6 +91,9 @@ class ChatMember(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     username: str | None = None
     role: str = "member"  # owner, admin, member, restricted, banned
+
+
+AccessOf = Callable[[int], Awaitable[bytes | None]]  # by the id of a chat; None: not known
 
 
 class HistoryGap(msgspec.Struct, frozen=True, kw_only=True):
@@ -152,7 +162,8 @@ class AccountClient(Protocol):
 
         What the account sends through `carry` is seen as well."""
 
-    async def dialogs(self) -> list[Dialog]: ...
+    async def dialogs(self, following: bytes | None = None) -> DialogPage:
+        """One request: an account of thousands of chats that asked for all of them at once would be limited."""
 
     async def history(
         self, chat_id: int, access: bytes | None, *, below: int | None, above: int, limit: int
@@ -192,9 +203,10 @@ class AccountClient(Protocol):
         """Those who have an account, and the phones that Telegram wants to be given again later. At most CONTACTS_MAX."""
 
     # sending
-    async def carry(self, request: Request, *, random_id: int) -> Reply:
+    async def carry(self, request: Request, *, random_id: int, access_of: AccessOf | None = None) -> Reply:
         """A method of the Bot API done as this account. The same random id again is the same message to Telegram, for a time
-        that Telegram does not tell. Never raises: what happened is in the reply, as with a carrier."""
+        that Telegram does not tell. `access_of`: what opens a chat that was seen before this connection. Never raises: what
+        happened is in the reply, as with a carrier."""
 
 
 class ClientFactory(Protocol):

@@ -385,9 +385,9 @@ class Reconciler:
 
     async def begin(self, client: AccountClient) -> None:
         """Before the session listens for the first time: whatever is newer than what is there now is owed from here on."""
+        dialogs = {one.chat_id: one for one in await self._asking.dialogs(client)}
         if SHARED in await self._chats.all():
             return  # a life before this one ended between this and its first state; what came since is missing, and found
-        dialogs = {one.chat_id: one for one in await self._asking.dialogs(client)}
 
         def first(chat_id: int, old: ChatState) -> ChatState:
             dialog = dialogs[chat_id]

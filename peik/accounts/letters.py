@@ -302,7 +302,10 @@ class AccountCarrier:
         else:
             random_id = random_id_of(account, letter_id=letter[0], number=letter[1])
         async with asyncio.timeout(request.timeout_s):
-            return await client.carry(request, random_id=random_id)
+            reply = await client.carry(request, random_id=random_id, access_of=line.access_of)
+        if reply.status == 429 and reply.detail:
+            line.limited(reply.detail, wait_s=reply.retry_after_s or 0)
+        return reply
 
 
 def _me(me: Me) -> Reply:

@@ -340,6 +340,9 @@ def health_of(session: Session) -> SessionHealth:
     if session.is_connected:
         if why is None:
             return SessionHealth(grade=HealthGrade.OK, line="Connected.")
+        if "PEER_FLOOD" in why:
+            todo = "Write to nobody first with it, and ask @SpamBot in Telegram how long it lasts."
+            return SessionHealth(grade=HealthGrade.FAILING, line=f"Connected. {why}", todo=todo)
         todo = f"See its chats (peik sessions chats {session.session_id}) and the runbook, session-behind."
         return SessionHealth(grade=HealthGrade.FAILING, line=f"Connected. {why}", todo=todo)
     if why is None:

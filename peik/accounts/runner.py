@@ -133,6 +133,7 @@ BACKOFF_S_MAX = 300.0
 CALM_S = 60.0  # after so long on the line the next failure is the first one again
 RECONCILE_S = 900.0
 HOUSE_RETRY_S = 60.0
+LIMITED_S = 60.0  # a shorter wait of its letters is nobody's business
 
 RUNNING = frozenset({SessionState.ACTIVE, SessionState.FLOOD_WAIT})
 _FATAL = frozenset({Trouble.BAD_KEYS, Trouble.PHONE_BANNED})
@@ -217,6 +218,8 @@ class SessionRunner:
         self._failures = 0  # in a row
         self._is_down = False  # and somebody was told
         self._twin: str | None = None  # another session of the same account
+        self._limited = ""  # why its letters wait
+        self._limited_until = float("-inf")
         self._noted: str | None = None  # what the registry says is wrong, while it is to run
 
     @property
@@ -242,6 +245,21 @@ class SessionRunner:
                 detail=f"Session {self.session_id} is not connected just now; see its health.",
             )
         return await asking.once(lambda: act(client))
+
+    async def access_of(self, chat_id: int) -> bytes | None:
+        """What opens a chat, as the archive knows it."""
+        with suppress(Problem):  # an archive that is away keeps no letter from its chat: Telegram is asked then
+            state = (await self._chats.all()).get(chat_id)
+            return None if state is None else self._chats.access(state)
+        return None
+
+    def limited(self, why: str, *, wait_s: float) -> None:
+        """Telegram takes no letters of this account for so long. What it sees goes on."""
+        until = self._tools.clock.mono() + wait_s
+        if wait_s >= LIMITED_S and until > self._limited_until + LIMITED_S:
+            self._limited_until, self._limited = until, why
+            self._tell(SessionFlooded(session_id=self.session_id, wait_s=wait_s))
+            self._bell.ring()
 
     @property
     def is_failing(self) -> bool:
@@ -363,7 +381,7 @@ class SessionRunner:
             agent_id=session.agent_id,
         )
         state = await tools.book.updates_state(self.session_id)
-        if state is None:
+        if state is None:  # the client then goes by the list of all chats
             await reconciler.begin(client)
         seeing = SeenUpdates(
             self.session_id,
@@ -496,7 +514,8 @@ class SessionRunner:
 
     def _trouble(self) -> str | None:
         """What is wrong while it is connected."""
-        return " ".join(why for why in (self._retries.why(), self._twin) if why) or None
+        limited = self._limited if self._tools.clock.mono() < self._limited_until else None
+        return " ".join(why for why in (limited, self._retries.why(), self._twin) if why) or None
 
     # ---- the registry ----
 

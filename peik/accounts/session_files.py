@@ -13,7 +13,7 @@ import ipaddress
 import os
 import sqlite3
 import struct
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -84,8 +84,16 @@ class Unusable(Exception):
 
 class Importing:
     def __init__(
-        self, registry: Registry, vault: Vault, clients: ClientFactory, *, sessions_dir: Path | None = None
+        self,
+        registry: Registry,
+        vault: Vault,
+        clients: ClientFactory,
+        *,
+        sessions_dir: Path | None = None,
+        connect_turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`connect_turn` returns when one more account may connect: hundreds of files come at once."""
+        self._connect_turn = connect_turn
         self._registry = registry
         self._vault = vault
         self.clients = clients
@@ -179,6 +187,8 @@ class Importing:
 
     async def _checked(self, secret: str, agent_id: str) -> Me:
         client = self.clients(session_id="import", agent_id=agent_id, secret=secret, file=None, proxy=None)
+        if self._connect_turn is not None:
+            await self._connect_turn()
         try:
             me = await client.connect()
         except ClientError as error:

@@ -200,7 +200,9 @@ class SignInSteps:
         clock: Clock,
         *,
         on_signed_in: Callable[[Session], Awaitable[None]] | None = None,
+        connect_turn: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        """`connect_turn` returns when one more account may connect: Telegram blames addresses, too."""
         self._registry = registry
         self._vault = vault
         self._clients = clients
@@ -208,6 +210,7 @@ class SignInSteps:
         self._halves = PendingSignIns(registry, vault, clock)
         self._scans: dict[str, _Scan] = {}
         self._on_signed_in = on_signed_in
+        self._connect_turn = connect_turn
 
     async def begin(self, session_id: str, phone: str | None = None, *, by_sms: bool = False) -> Session:
         """Telegram sends a code to this phone, or to that of the session."""
@@ -455,6 +458,8 @@ class SignInSteps:
         client = self._clients(
             session_id=session.session_id, agent_id=session.agent_id, secret=key, file=None, proxy=proxy
         )
+        if self._connect_turn is not None:
+            await self._connect_turn()
         try:
             return client, await client.connect()
         except ClientError as error:

@@ -153,19 +153,25 @@ def sessions_of(context: Context, outbox: Outbox, kit: Kit, poster: Poster) -> "
     accounts = LetterAccounts(outbox.service)
     crew: Crew | None = None
     signing_in: SignInSteps | None = None
+    importing: Importing | None = None
     if kit.clients is not None:
         tools = tools_of(kit, config, registry, clock=clock, events=events, chance=context.chance)
         crew = Crew(tools, context.store.nodes, LeaseRights(outbox.service, outbox.leases, accounts))
+        turn = tools.budget.connect_turn
         signing_in = SignInSteps(
-            registry, kit.vault, kit.clients, clock, on_signed_in=partial(_enlisted, accounts, crew)
+            registry,
+            kit.vault,
+            kit.clients,
+            clock,
+            on_signed_in=partial(_enlisted, accounts, crew),
+            connect_turn=turn,
         )
+        importing = Importing(registry, kit.vault, kit.clients, sessions_dir=config.sessions_dir, connect_turn=turn)
     sessions = AccountService(
         archive=kit.archive,
         registry=registry,
         signing_in=signing_in,
-        importing=None
-        if kit.clients is None
-        else Importing(registry, kit.vault, kit.clients, sessions_dir=config.sessions_dir),
+        importing=importing,
         crew=crew,
         accounts=accounts,
         feeds=feeds,
@@ -327,8 +333,14 @@ def _alone(config: Config, kit: Kit, clock: Clock) -> "AccountService":
     if kit.clients is not None:
         tools = tools_of(kit, config, registry, clock=clock, events=events, chance=random.Random())
         parts = (
-            SignInSteps(registry, kit.vault, kit.clients, clock),
-            Importing(registry, kit.vault, kit.clients, sessions_dir=config.sessions_dir),
+            SignInSteps(registry, kit.vault, kit.clients, clock, connect_turn=tools.budget.connect_turn),
+            Importing(
+                registry,
+                kit.vault,
+                kit.clients,
+                sessions_dir=config.sessions_dir,
+                connect_turn=tools.budget.connect_turn,
+            ),
             Crew(tools, _NoRights(), _NoRights()),  # it never runs: it knows what "start" and "stop" write
         )
     return AccountService(

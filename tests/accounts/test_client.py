@@ -316,7 +316,7 @@ def test_history_goes_backwards(play: Play) -> None:
     async def story(stage: Stage) -> None:
         await stage.begin()
         ids = [stage.world.write(f"m{number}") for number in range(6)]
-        [dialog] = [one for one in await stage.client.dialogs() if one.chat_id == stage.world.sara]
+        [dialog] = [one for one in (await stage.client.dialogs()).dialogs if one.chat_id == stage.world.sara]
         page = await stage.client.history(stage.world.sara, dialog.access, below=None, above=0, limit=4)
         assert [one.message_id for one in page] == ids[:1:-1]
         rest = await stage.client.history(stage.world.sara, None, below=page[-1].message_id, above=ids[0], limit=4)

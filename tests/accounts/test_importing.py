@@ -10,6 +10,7 @@ import pytest
 from telethon.crypto import AuthKey
 from telethon.sessions import SQLiteSession, StringSession
 
+from peik.accounts.budget import Budget
 from peik.accounts.registry import Registry, secret_context
 from peik.accounts.session_files import (
     FileVerdict,
@@ -48,7 +49,9 @@ class Stage:
         self.server = TlTelegram()
         clients = TelethonClients(api_id=1, api_hash="h", clock=clock, prepare=self.server.prepare)
         self.kept = folder / "kept"
-        self.importing = Importing(self.registry, self.vault, clients, sessions_dir=self.kept)
+        self.importing = Importing(
+            self.registry, self.vault, clients, sessions_dir=self.kept, connect_turn=Budget(clock).connect_turn
+        )
 
     async def run(self, *paths: Path, check: bool = False, keep_files: bool = False) -> list[Looked]:
         run = self.importing.run(paths, agent_id="old", check=check, keep_files=keep_files)
@@ -114,6 +117,19 @@ def test_with_check_telegram_is_asked_about_each(tmp_path: Path) -> None:
         [unchecked] = await stage.run(session_file(tmp_path, "other", os.urandom(256)), check=True)
         assert unchecked.verdict is FileVerdict.UNCHECKED
         assert len(stage.book.kept) == 1
+
+    play(tmp_path, story)
+
+
+def test_files_are_checked_at_the_pace_at_which_accounts_may_connect(tmp_path: Path) -> None:
+    keys = [os.urandom(256) for _ in range(20)]
+    paths = [session_file(tmp_path, f"f{number}", key) for number, key in enumerate(keys)]
+
+    async def story(stage: Stage) -> None:
+        stage.server.signed_in.update(keys)
+        await stage.run(*paths, check=True)
+        assert len(stage.server.asked("GetUsers")) == 40, "Telethon asks once, and we do"
+        assert stage.server.busiest()["users.getUsers"] <= 6
 
     play(tmp_path, story)
 

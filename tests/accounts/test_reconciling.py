@@ -137,9 +137,9 @@ class Failing:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._inner, name)
 
-    async def dialogs(self) -> Any:
+    async def dialogs(self, following: bytes | None = None) -> Any:
         self._answer(None)
-        return await self._inner.dialogs()
+        return await self._inner.dialogs(following)
 
     async def history(self, chat_id: int, *args: Any, **kwargs: Any) -> Any:
         self._answer(chat_id)

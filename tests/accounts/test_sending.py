@@ -78,7 +78,7 @@ def test_answers_are_those_of_a_bot(tmp_path: Path) -> None:
 class _Line:
     """A connection that hangs, or raises what it must not."""
 
-    me = None
+    me = access_of = None
 
     def __init__(self, error: Exception | None) -> None:
         self._error = error
@@ -87,7 +87,7 @@ class _Line:
     def client(self) -> Any:
         return self
 
-    async def carry(self, request: Request, *, random_id: int) -> Reply:
+    async def carry(self, request: Request, *, random_id: int, access_of: Any = None) -> Reply:
         if self._error is not None:
             raise self._error
         await asyncio.get_running_loop().create_future()

@@ -7,28 +7,46 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from telethon.sessions import StringSession
 
 from docs.pages.account_errors import DOCUMENTED, Role, code_of_reply, done_with, errors_of, outcome_of, taken_for
 from peik.accounts.budget import Budget
 from peik.accounts.client import AccountClient, ClientError, HistoryGap, PhoneContact, Trouble
-from peik.accounts.registry import Registry
+from peik.accounts.events import SessionFlooded
+from peik.accounts.letters import AccountCarrier
+from peik.accounts.registry import HealthGrade, Registry, health_of
 from peik.accounts.runner import SessionEnded, SessionRunner, SessionTools
 from peik.accounts.sign_in import SignInSteps
 from peik.accounts.telethon.client import NOBODY, TelethonClients
 from peik.archive.store import MessageFilter, SessionState
 from peik.core.events import Event, Events
-from peik.core.outcome import Refused, judge
+from peik.core.outcome import Limited, Refused, judge
+from peik.core.token import Token
 from peik.errors import Problem
 from peik.secrets.vault import Vault
+from peik.telegram.port import Request
 from peik.testing.virtual import VirtualClock, run_virtual
 from tests.accounts.inline_archive import opened
 from tests.accounts.listening import until
 from tests.accounts.memory_archive import MemoryBook
 from tests.accounts.test_telethon_seeing import NEWS_CHAT, TEAM_CHAT, Stage, play
 from tests.accounts.test_telethon_sending import carry
-from tests.accounts.tl_server import CODE, INVITE, NEWS, PASSWORD, PHONE, SARA, SARAS_PHONE, TEAM, TlTelegram, types
+from tests.accounts.tl_server import (
+    CODE,
+    INVITE,
+    ME,
+    NEWS,
+    PASSWORD,
+    PHONE,
+    SARA,
+    SARAS_PHONE,
+    STRANGERS,
+    TEAM,
+    TlTelegram,
+    types,
+)
 
 
 def rows(role: Role) -> list[Any]:
@@ -359,6 +377,53 @@ def test_sending(method: str, name: str) -> None:
 
 
 # ---- what Telegram does to who follows it ----
+
+
+def test_the_list_of_many_chats_is_asked_for_in_the_turn_of_the_account(tmp_path: Path) -> None:
+    """Telegram limits accounts that ask for dozens of pages at once."""
+
+    async def story(running: Running) -> None:
+        await until(lambda: running.runner.client, within_s=120)
+        running.server.strangers = 450
+        running.server.rates.clear()
+        await asyncio.sleep(2000)  # two looks
+        assert len(running.server.asked("GetDialogs")) >= 10
+        assert running.server.busiest()["messages.getDialogs"] == 1
+        states = {one.chat_id: one.title for one in await running.archive.chat_states("s1")}
+        assert {states.get(STRANGERS + number) for number in range(450)} == {f"Stranger {n}" for n in range(450)}
+
+    run(tmp_path, story)
+
+
+@pytest.mark.parametrize("name", ["PEER_FLOOD", "FLOOD_WAIT_7200", "SLOWMODE_WAIT_900"])
+def test_an_account_whose_messages_telegram_does_not_take_says_so_and_goes_on_reading(
+    tmp_path: Path, name: str
+) -> None:
+    async def story(running: Running) -> None:
+        await until(lambda: running.runner.client)
+        carrier = AccountCarrier(lambda account: running.runner)
+        params = msgspec.json.encode({"chat_id": SARA, "text": "x"})
+        request = Request(token=Token(f"{ME}:account"), method="sendMessage", params=params, timeout_s=30)
+        running.server.next("SendMessage", name)
+        assert isinstance(judge(await carrier.carry(request), method="sendMessage"), Limited)
+        await asyncio.sleep(60)
+        running.server.private("and it reads on")
+        await asyncio.sleep(5)
+        assert "and it reads on" in {one.text for one in await kept_of(running)}
+        session = await running.registry.need("s1")
+        health, told = health_of(session), [one for one in running.told if isinstance(one, SessionFlooded)]
+        if name == "SLOWMODE_WAIT_900":
+            assert (health.grade, told) == (HealthGrade.OK, [])
+            return
+        assert session.state is SessionState.ACTIVE
+        assert health.grade is HealthGrade.FAILING
+        assert name.partition("_WAIT")[0] in health.line
+        assert ("@SpamBot" in (health.todo or "")) is (name == "PEER_FLOOD")
+        assert [one.wait_s for one in told] == [7200 if name == "FLOOD_WAIT_7200" else 3600]
+        await asyncio.sleep(9000)
+        assert health_of(await running.registry.need("s1")).grade is HealthGrade.OK
+
+    run(tmp_path, story)
 
 
 @pytest.mark.parametrize(

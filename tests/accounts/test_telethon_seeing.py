@@ -298,8 +298,32 @@ def test_an_album_keeps_its_group_and_happenings_are_told_once_by_name() -> None
         await until(lambda: len(stage.notebook.messages) == 2 and len(stage.notebook.happenings) == 2)
         assert [(one.kind, one.grouped_id) for one in stage.notebook.messages] == [("photo", 31)] * 2
         first, second = stage.notebook.happenings
-        assert (first.event_type, first.chat_id) == ("online", SARA)
+        assert (first.event_type, first.chat_id, first.user_id) == ("online", SARA, SARA)
         assert first.event_id == second.event_id
+
+    play(story)
+
+
+def test_what_somebody_did_is_known_by_their_number() -> None:
+    """By which `peik forget` finds it."""
+
+    async def story(stage: Stage) -> None:
+        await stage.begin()
+        at, sara = stage.server.at, types.PeerUser(SARA)
+        joined = types.ChannelParticipant(SARA, at)
+        liked = types.MessagePeerReaction(sara, at, types.ReactionEmoji("👍"))
+        for update in (
+            types.UpdateChannelParticipant(TEAM, at, ME, SARA, 2, new_participant=joined),
+            types.UpdateChatParticipant(GROUP, at, ME, SARA, 3),
+            types.UpdateMessageReactions(
+                types.PeerChannel(TEAM), 1, types.MessageReactions([], recent_reactions=[liked])
+            ),
+            types.UpdateUserName(SARA, "Sara", "", []),
+        ):
+            stage.server.push(update)
+        stage.server.happen(lambda pts: types.UpdateReadHistoryOutbox(sara, 5, pts, 1))
+        await until(lambda: len(stage.notebook.happenings) == 5)
+        assert {one.user_id for one in stage.notebook.happenings} == {SARA}
 
     play(story)
 
@@ -350,7 +374,7 @@ def test_history_and_dialogs() -> None:
         client = await stage.begin()
         for number in range(1, 8):
             stage.server.private(f"m{number}")
-        found = await client.dialogs()
+        found = (await client.dialogs()).dialogs
         assert [(one.chat_id, one.kind, one.title) for one in found] == [
             (SARA, "private", "Sara"),
             (NEWS_CHAT, "channel", "News"),

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 from telethon import types
 
+from peik.accounts.telethon.client import access_to
 from peik.archive.store import Direction
 from peik.core.outcome import Delivered, Limited, Outcome, Refused, Reply, Uncertain, Unsent, judge
 from peik.core.token import Token
 from peik.telegram.port import Enclosure, Request
 from tests.accounts.listening import until
 from tests.accounts.test_telethon_seeing import NEWS_CHAT, TEAM_CHAT, Stage, play
-from tests.accounts.tl_server import GROUP, ME, SARA, TEAM
+from tests.accounts.tl_server import GROUP, ME, SARA, STRANGERS, TEAM
 
 TOKEN = Token("1:account")
 
@@ -39,6 +40,43 @@ def sending(story: Callable[[Stage], Awaitable[None]]) -> None:
         await story(stage)
 
     play(told)
+
+
+def test_a_chat_that_was_seen_before_is_opened_without_a_question() -> None:
+    async def story(stage: Stage) -> None:
+        stage.server.strangers = 150
+        stage.client._telegram._mb_entity_cache.hash_map.pop(SARA, None)  # type: ignore[attr-defined]
+        wanted: list[int] = []
+
+        async def access_of(chat_id: int) -> bytes:
+            wanted.append(chat_id)
+            return access_to(types.InputPeerUser(STRANGERS + 140, 6))
+
+        before = len(stage.server.requests)
+        request = Request(token=TOKEN, method="sendMessage", params=b'{"chat_id": 1000140, "text": "x"}', timeout_s=30)
+        for random_id in (1, 2):
+            assert (await stage.client.carry(request, random_id=random_id, access_of=access_of)).status == 200
+        assert [type(one).__name__ for one in stage.server.requests[before:]] == ["_SendMessage", "_SendMessage"]
+        assert wanted == [STRANGERS + 140], "the second letter knows it"
+
+    sending(story)
+
+
+def test_a_chat_that_nobody_knows_is_looked_for_page_by_page() -> None:
+    async def story(stage: Stage) -> None:
+        stage.server.strangers = 350
+        await stage.again(stage.notebook.state)
+        before = len(stage.server.asked("GetDialogs"))
+        assert (await result(stage, "sendMessage", chat_id=STRANGERS + 240, text="x"))["chat"]["id"] == STRANGERS + 240
+        assert len(stage.server.asked("GetDialogs")) - before == 3
+        assert stage.server.busiest()["messages.getDialogs"] <= 2
+        reply = await carry(stage, "sendMessage", chat_id=77, text="x")
+        assert b"chat not found" in reply.body
+        assert len(stage.server.asked("GetDialogs")) - before == 4, "that was the last page"
+        await carry(stage, "sendMessage", chat_id=78, text="x")
+        assert len(stage.server.asked("GetDialogs")) - before == 4
+
+    sending(story)
 
 
 def test_a_message_goes_out_with_its_random_id_and_is_seen_as_sent() -> None:
@@ -178,7 +216,7 @@ def judged(reply: Reply, method: str = "sendMessage") -> Outcome:
         ("SLOWMODE_WAIT_10", Limited, ""),
         ("CHAT_WRITE_FORBIDDEN", Refused, "CHAT_WRITE_FORBIDDEN"),
         ("USER_IS_BLOCKED", Refused, "blocked"),
-        ("PEER_FLOOD", Refused, "SpamBot"),
+        ("PEER_FLOOD", Limited, ""),
         ("SESSION_REVOKED", Refused, "Unauthorized"),
         ("SOMETHING_NEW", Refused, "SOMETHING_NEW"),
     ],
@@ -190,7 +228,7 @@ def test_what_telegram_refuses_is_judged_as_for_a_bot(error: str, kind: type, wo
         assert isinstance(outcome, kind)
         assert words in getattr(outcome, "words", "")
         if isinstance(outcome, Limited):
-            assert outcome.retry_after_s == int(error.rpartition("_")[2])
+            assert outcome.retry_after_s == int(error.rpartition("_")[2] if error[-1].isdigit() else 3600)
 
     sending(story)
 

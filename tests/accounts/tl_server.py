@@ -9,7 +9,7 @@ import functools
 import inspect
 import os
 import struct
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -21,9 +21,10 @@ from telethon.network.mtprotosender import MTProtoSender
 from telethon.password import check_prime_and_good
 from telethon.tl.core.rpcresult import RpcError
 
-from docs.pages.account_errors import ANYWHERE, DOCUMENTED, SLOW_MODE, code_of
+from docs.pages.account_errors import ANYWHERE, DOCUMENTED, SLOW_MODE, SPAM, code_of
 
 ME, SARA, NEWS, TEAM, GROUP = 777, 501, 9001, 9002, 44
+STRANGERS = 1_000_000  # and so on
 INVITE, SARAS_PHONE = "AbCdEf0123456789", "+998907654321"
 PHONE, CODE, PASSWORD = "+998901234567", "12345", "correct horse"
 
@@ -66,6 +67,8 @@ class TlTelegram:
         self.files: dict[int, bytes] = {}
         self.reference = b"reference 1"  # of all files; when it changes, what was told before holds no longer
         self.tells_channels = False  # in a difference: which channels have news
+        self.strangers = 0  # so many private chats besides, each with one message, older and older
+        self.rates: Counter[tuple[int, str]] = Counter()  # how often each method was asked for in each second
 
     def prepare(self, telegram: Any) -> None:
         sender = FakeSender(telegram, self)
@@ -81,10 +84,18 @@ class TlTelegram:
         known = {
             *ANYWHERE.split(),
             SLOW_MODE,
+            SPAM,
             *(one for role in DOCUMENTED.values() for one in role.get(method, "").split()),
         }
         assert error in known, f"Telegram does not answer {method} with {error}"
         self.always[method] = error
+
+    def busiest(self) -> dict[str, int]:
+        """The most that was asked for in any second, by method."""
+        most: Counter[str] = Counter()
+        for (_, method), count in self.rates.items():
+            most[method] = max(most[method], count)
+        return dict(most.most_common())
 
     def asked(self, name: str) -> list[Any]:
         return [one for one in self.requests if type(one).__name__.lstrip("_").removesuffix("Request") == name]
@@ -166,6 +177,9 @@ class TlTelegram:
     def sara(self) -> types.User:
         return types.User(id=SARA, access_hash=2, first_name="Sara")
 
+    def stranger(self, number: int) -> types.User:
+        return types.User(id=STRANGERS + number, access_hash=6, first_name=f"Stranger {number}")
+
     def chats(self) -> list[Any]:
         photo = types.ChatPhotoEmpty()
         return [
@@ -178,6 +192,7 @@ class TlTelegram:
 
     def answer(self, request: Any, key: bytes) -> Any:
         self.requests.append(request)
+        self.rates[int(asyncio.get_running_loop().time()), _method_of(request)] += 1
         name = type(request).__name__.lstrip("_").removesuffix("Request")
         standing = self.always.get(_method_of(request))
         if standing is not None:
@@ -388,9 +403,22 @@ class TlTelegram:
         newest = [self._in(peer)[-1:] for peer in peers]
         tops = [found[0] if found else types.Message(id=1, peer_id=peer, date=self.at, message="top")
                 for peer, found in zip(peers, newest, strict=True)]  # fmt: skip
-        dialogs = [types.Dialog(peer, top.id, 0, 0, 0, 0, 0, 0, quiet, pts=self.channel_pts.get(getattr(peer, "channel_id", 0)))
-                   for peer, top in zip(peers, tops, strict=True)]  # fmt: skip
-        return types.messages.Dialogs(dialogs, tops, self.chats(), [self.sara()])
+        for number in range(self.strangers):
+            at = self.at - datetime.timedelta(minutes=1 + number)
+            tops.append(
+                types.Message(id=1, peer_id=types.PeerUser(STRANGERS + number), date=at, message=f"hello {number}")
+            )
+        dialogs = [types.Dialog(top.peer_id, top.id, 0, 0, 0, 0, 0, 0, quiet,
+                                pts=self.channel_pts.get(getattr(top.peer_id, "channel_id", 0)))
+                   for top in tops]  # fmt: skip
+        behind = getattr(request.offset_peer, "user_id", None)
+        start = next((place + 1 for place, top in enumerate(tops) if getattr(top.peer_id, "user_id", 0) == behind), 0)
+        end = start + min(request.limit, 100)
+        named = [getattr(top.peer_id, "user_id", 0) - STRANGERS for top in tops[start:end]]
+        users = [self.sara(), *(self.stranger(number) for number in named if number >= 0)]
+        if start == 0 and end >= len(tops):
+            return types.messages.Dialogs(dialogs, tops, self.chats(), users)
+        return types.messages.DialogsSlice(len(tops), dialogs[start:end], tops[start:end], self.chats(), users)
 
     def document(self, data: bytes, *, dc: int = 4) -> Any:
         """A message's media: a file of Telegram's."""

@@ -5,16 +5,19 @@ Nothing sleeps in here because Telegram said so: a flood wait is told. Nothing t
 
 import asyncio
 import contextlib
+import datetime
 import re
 import sqlite3
 import struct
 import urllib.parse
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import msgspec
 from telethon import functions, types, utils
+from telethon._updates.session import Entity, EntityType
 from telethon.crypto import rsa
 from telethon.errors import InviteRequestSentError, RPCError, SrpIdInvalidError, UserAlreadyParticipantError
 from telethon.network import ConnectionTcpMTProxyRandomizedIntermediate
@@ -22,11 +25,13 @@ from telethon.password import compute_check
 from telethon.sessions import SQLiteSession, StringSession
 
 from peik.accounts.client import (
+    AccessOf,
     AccountClient,
     ChatMember,
     ClientError,
     CodeSent,
     Dialog,
+    DialogPage,
     Listener,
     Me,
     PhoneContact,
@@ -200,6 +205,7 @@ class TelegramServer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _ACCESS = struct.Struct("<cqq")
+_OFFSET = struct.Struct("<qq")  # of a page of chats: the date and the id of the last message before it
 
 
 def kind_of(dialog: Any) -> str:
@@ -241,7 +247,9 @@ _INVITE = re.compile(r"(?:(?:https?://)?(?:t|telegram)\.me/(?:\+|joinchat/)|tg:/
 _PUBLIC = re.compile(r"(?:(?:https?://)?(?:t|telegram)\.me/|@)([A-Za-z][A-Za-z0-9_]{3,31})/?")
 
 CONNECT_S = 15.0  # one attempt
-DIALOGS_MAX = 10_000
+DIALOGS_PAGE = 100  # Telegram gives no more at once
+LOOKED_THROUGH_MAX = 10  # pages, for a chat that a letter names and nobody knows
+LOOKED_THROUGH_S = 1.0  # between two of them
 FILE_CHUNK = 512 * 1024  # Telegram gives no more at once
 REFERENCES_MAX = 3  # of one file, one after the other
 _OLD_REFERENCE = frozenset(
@@ -352,14 +360,15 @@ class TelethonClient:
         self._intake: UpdateIntake | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closing = False
-        self._has_dialogs = False
+        self._has_dialogs = False  # all of them were asked for on this connection
+        self._looked_through: bytes | None = None  # up to here, for chats that nobody knew
 
     async def connect(self) -> Me | None:
         with translated():
             telegram = self._telegram = self._make()
             if self._secret and not isinstance(telegram.session, SQLiteSession):
                 _put_key(telegram, self._secret)
-            self._is_closing = False
+            self._is_closing, self._has_dialogs, self._looked_through = False, False, None
             try:
                 await telegram.connect()
                 return await self._me()
@@ -498,7 +507,9 @@ class TelethonClient:
     async def listen(self, listener: Listener, state: bytes | None) -> None:
         place = None if state is None else read_place(state)
         if place is None:
-            await self.dialogs()  # they say where each channel is now: what is not known cannot be caught up later
+            # They say where each channel is now: what is not known cannot be caught up later.
+            while not self._has_dialogs:
+                await self._look_through()
         intake = self._intake = UpdateIntake(self._reader, listener, self._clock.mono)
         with translated():
             await self._telegram.begin(intake, place)
@@ -533,20 +544,33 @@ class TelethonClient:
         lost = ClientError(Trouble.OFFLINE, "The connection ended.") if found is None else client_error(found)
         listener.on_lost(lost)
 
-    async def dialogs(self) -> list[Dialog]:
+    async def dialogs(self, following: bytes | None = None) -> DialogPage:
+        offset = {} if following is None else _offset_in(following)
         with translated():
-            found = await self._telegram.get_dialogs(limit=DIALOGS_MAX, ignore_migrated=True)
-        self._has_dialogs = True
-        return [
-            Dialog(
-                chat_id=utils.get_peer_id(one.dialog.peer),
-                title=one.name or "",
-                kind=kind_of(one),
-                top_message_id=one.dialog.top_message,
-                access=access_to(one.input_entity),
-            )
-            for one in found
-        ]
+            found = await self._telegram.get_dialogs(limit=DIALOGS_PAGE, ignore_migrated=True, **offset)
+        after = None if len(found) < DIALOGS_PAGE else _offset_behind(found)
+        self._has_dialogs = self._has_dialogs or after is None
+        return DialogPage(
+            dialogs=[
+                Dialog(
+                    chat_id=utils.get_peer_id(one.dialog.peer),
+                    title=one.name or "",
+                    kind=kind_of(one),
+                    top_message_id=one.dialog.top_message,
+                    access=access_to(one.input_entity),
+                )
+                for one in found
+            ],
+            following=None if after == following else after,
+        )
+
+    async def _look_through(self) -> None:
+        """One more page of chats: Telethon knows from then on what opens them."""
+        if self._looked_through is not None:
+            await asyncio.sleep(LOOKED_THROUGH_S)
+        page = await self.dialogs(self._looked_through)
+        self._looked_through = page.following
+        self._has_dialogs = self._has_dialogs or page.following is None
 
     async def history(
         self, chat_id: int, access: bytes | None, *, below: int | None, above: int, limit: int
@@ -721,11 +745,14 @@ class TelethonClient:
 
     # Sending.
 
-    async def carry(self, request: Request, *, random_id: int) -> Reply:
+    async def carry(self, request: Request, *, random_id: int, access_of: AccessOf | None = None) -> Reply:
         if self._telegram is None:
             return Reply(fault=NetworkFault.NOT_TRIED, left=False, detail="the session is not connected")
         sending = TelethonSends(
-            self._telegram, self._peer, is_broadcast=self._is_broadcast, on_deleted=self._on_deleted
+            self._telegram,
+            partial(self._peer, access_of=access_of),
+            is_broadcast=self._is_broadcast,
+            on_deleted=self._on_deleted,
         )
         return await sending.carry(request, random_id=random_id)
 
@@ -733,17 +760,37 @@ class TelethonClient:
         if self._intake is not None:
             self._intake.put_seen(deleted)
 
-    async def _peer(self, chat: int | str) -> Any:
-        """What Telegram wants to be shown to open a chat. Raises Impossible."""
+    async def _peer(self, chat: int | str, *, access_of: AccessOf | None = None) -> Any:
+        """What Telegram wants to be shown to open a chat. What is known is not asked for. Raises Impossible."""
         with translated():
-            for is_last in (self._has_dialogs, True):
-                try:
-                    return self._named(await self._telegram.get_input_entity(chat))
-                except (ValueError, TypeError):
-                    if is_last:
-                        break
-                await self.dialogs()  # they bring the access hashes of all chats, once
+            if isinstance(chat, int):
+                known = self._cached(chat)
+                if known is None and access_of is not None and (access := await access_of(chat)) is not None:
+                    known = peer_behind(access)
+                    if isinstance(known, types.InputPeerUser):
+                        user = Entity(EntityType.USER, known.user_id, known.access_hash)
+                        self._telegram._mb_entity_cache.put(user)  # noqa: SLF001  for the next letter
+                if known is not None:
+                    return self._named(known)
+            with contextlib.suppress(ValueError, TypeError):
+                return self._named(await self._telegram.get_input_entity(chat))
+            for _ in range(LOOKED_THROUGH_MAX if isinstance(chat, int) else 0):
+                if self._has_dialogs:
+                    break
+                await self._look_through()
+                if isinstance(chat, int) and (known := self._cached(chat)) is not None:
+                    return self._named(known)
         raise Impossible("chat not found")
+
+    def _cached(self, chat_id: int) -> Any | None:
+        """As Telethon knows it, without a request."""
+        number, kind = utils.resolve_id(chat_id)
+        entity = self._telegram._mb_entity_cache.get(number)  # noqa: SLF001  get_input_entity would ask Telegram
+        if entity is not None:
+            return entity._as_input_peer()  # noqa: SLF001
+        with contextlib.suppress(ValueError):
+            return self._telegram.session.get_input_entity(kind(number))
+        return None
 
     def _named(self, peer: Any) -> Any:
         """The account itself by its id, as in any other chat."""
@@ -755,6 +802,24 @@ class TelethonClient:
     def _is_broadcast(self, channel_id: int) -> bool:
         entity = self._telegram._mb_entity_cache.get(channel_id)  # noqa: SLF001  no request for a word in an answer
         return entity is not None and bool(entity.is_broadcast)
+
+
+def _offset_behind(found: Sequence[Any]) -> bytes | None:
+    """The place behind the last of these chats that has a message; None: there is none."""
+    last = next((one for one in reversed(found) if one.message is not None and one.date is not None), None)
+    if last is None:
+        return None
+    return _OFFSET.pack(int(last.date.timestamp()), last.message.id) + access_to(found[-1].input_entity)
+
+
+def _offset_in(following: bytes) -> dict[str, Any]:
+    at_s, message_id = _OFFSET.unpack(following[: _OFFSET.size])
+    return {
+        "offset_date": datetime.datetime.fromtimestamp(at_s, datetime.UTC),
+        "offset_id": message_id,
+        "offset_peer": peer_behind(following[_OFFSET.size :]),
+        "ignore_pinned": True,
+    }
 
 
 def _contact(user: Any) -> PhoneContact:

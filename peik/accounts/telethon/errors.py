@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
-from telethon.errors import AuthKeyNotFound, RPCError, ServerError, TimedOutError
+from telethon.errors import AuthKeyNotFound, RPCError, ServerError, SlowModeWaitError, TimedOutError
 from telethon.errors.rpcerrorlist import rpc_errors_dict
 
 from peik.accounts.client import ClientError, Trouble
@@ -41,6 +41,7 @@ TROUBLES: dict[str, Trouble] = {
     "API_ID_PUBLISHED_FLOOD": Trouble.BAD_KEYS,
     "PHONE_NUMBER_FLOOD": Trouble.FLOOD,
     "PHONE_PASSWORD_FLOOD": Trouble.FLOOD,
+    "PEER_FLOOD": Trouble.FLOOD,  # it wrote to too many strangers; who goes on writing is banned
     "AUTH_RESTART": Trouble.OFFLINE,
     "SRP_ID_INVALID": Trouble.OFFLINE,  # the question had changed before the answer came
     "SRP_PASSWORD_CHANGED": Trouble.OFFLINE,
@@ -214,7 +215,6 @@ _BOT_WORDS: dict[str, tuple[int, str]] = {
     "INPUT_USER_DEACTIVATED": (403, "Forbidden: user is deactivated"),
     "CHAT_WRITE_FORBIDDEN": (403, "Forbidden: CHAT_WRITE_FORBIDDEN"),
     "PRIVACY_PREMIUM_REQUIRED": (403, "Forbidden: PRIVACY_PREMIUM_REQUIRED"),
-    "PEER_FLOOD": (400, "Bad Request: PEER_FLOOD (Telegram thinks that this account sends spam; ask @SpamBot)"),
 }
 
 
@@ -229,13 +229,14 @@ def _answer_of(error: RPCError) -> Reply:
         return Reply(status=200, body=msgspec.json.encode({"ok": True, "result": {"message_id": 0, "date": 0}}))
     wait_s = wait_of(error)
     if wait_s is not None:
-        return _limited(wait_s)
+        is_of_chat = isinstance(error, SlowModeWaitError)  # it limits nothing else
+        return _limited(wait_s, "" if is_of_chat else f"Telegram lets its letters wait for {wait_s:.0f} s ({name}).")
     told = client_error(error)
     match told.trouble:
         case Trouble.REVOKED | Trouble.PASSWORD_NEEDED:
             return refusal(401, f"Unauthorized: {name}")
         case Trouble.FLOOD:
-            return _limited(told.wait_s)
+            return _limited(told.wait_s, _SPAM if name == "PEER_FLOOD" else told.words)
         case Trouble.OFFLINE:
             return refusal(500, f"Internal Server Error: {name}")
     if _LOST_PART.fullmatch(name):
@@ -244,7 +245,14 @@ def _answer_of(error: RPCError) -> Reply:
     return refusal(code, words)
 
 
-def _limited(wait_s: float) -> Reply:
+_SPAM = (
+    "Telegram thinks that this account sends spam, and takes no messages to strangers of it (PEER_FLOOD). Its letters wait, "
+    "and one is tried each hour."
+)
+
+
+def _limited(wait_s: float, of_account: str = "") -> Reply:
+    """`of_account`: why it is not only for this chat."""
     seconds = int(-(-wait_s // 1))
     body = {
         "ok": False,
@@ -252,7 +260,7 @@ def _limited(wait_s: float) -> Reply:
         "description": f"Too Many Requests: retry after {seconds}",
         "parameters": {"retry_after": seconds},
     }
-    return Reply(status=429, body=msgspec.json.encode(body))
+    return Reply(status=429, body=msgspec.json.encode(body), retry_after_s=seconds, detail=of_account)
 
 
 def refusal(code: int, words: str) -> Reply:

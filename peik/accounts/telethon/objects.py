@@ -151,9 +151,11 @@ class TelethonReader:
             return None
         if isinstance(update, types.UpdateChatParticipant | types.UpdateChannelParticipant):
             event_type = _membership(update)
-        return self._told(update, event_type, _chat_of(update), _raw(update))
+        return self._told(update, event_type, _chat_of(update), _raw(update), user_id=_person_of(update))
 
-    def _told(self, update: Any, event_type: str, chat_id: int | None, payload: str) -> Happening:
+    def _told(
+        self, update: Any, event_type: str, chat_id: int | None, payload: str, *, user_id: int | None = None
+    ) -> Happening:
         name = f"{self._session_id}|{event_type}|{payload}|{type(update).__name__}"
         return Happening(
             event_id=hashlib.blake2b(name.encode(), digest_size=16).hexdigest(),
@@ -161,6 +163,7 @@ class TelethonReader:
             agent_id=self._agent_id,
             event_type=event_type,
             chat_id=chat_id,
+            user_id=user_id,
             payload=payload,
             created_at_ms=self._wall_ms(),
         )
@@ -204,6 +207,18 @@ def _chat_of(update: Any) -> int | None:
     if isinstance(peer, types.PeerUser | types.PeerChat | types.PeerChannel):
         return int(utils.get_peer_id(peer))
     return int(update.user_id) if getattr(update, "user_id", None) else None
+
+
+def _person_of(update: Any) -> int | None:
+    """Whom it tells of: what `peik forget` finds it by."""
+    if getattr(update, "user_id", None):
+        return int(update.user_id)
+    peer = getattr(update, "peer", None)
+    if isinstance(peer, types.PeerUser):
+        return int(peer.user_id)
+    recent = getattr(getattr(update, "reactions", None), "recent_reactions", None) or ()
+    people = {one.peer_id.user_id for one in recent if isinstance(one.peer_id, types.PeerUser)}
+    return int(people.pop()) if len(people) == 1 else None
 
 
 def sent_message(update: Any) -> Any | None:

@@ -10,10 +10,12 @@ from typing import Any
 import msgspec
 
 from peik.accounts.client import (
+    AccessOf,
     ChatMember,
     ClientError,
     CodeSent,
     Dialog,
+    DialogPage,
     HistoryGap,
     Listener,
     Me,
@@ -45,6 +47,7 @@ from peik.testing.accounts.boxes import (
 
 
 TEXT_MAX = 4096
+DIALOGS_PAGE = 100
 _MEDIA = {
     "sendPhoto": "photo",
     "sendDocument": "document",
@@ -448,19 +451,23 @@ class SimClient:
             created_at_ms=self._clock.wall_ms(),
         )
 
-    async def dialogs(self) -> list[Dialog]:
+    async def dialogs(self, following: bytes | None = None) -> DialogPage:
         await asyncio.sleep(0)
         person = self._person("dialogs")
-        return [
-            Dialog(
-                chat_id=chat_id,
-                title=chat.title_for(person),
-                kind=chat.kind,
-                top_message_id=max(_ids_of(chat, person), default=0),
-                access=str(chat_id).encode(),
-            )
-            for chat_id, chat in person.chats.items()
-        ]
+        start = int(following or b"0")
+        end = start + DIALOGS_PAGE
+        found = [self._dialog(person, chat) for chat in [*person.chats.values()][start:end]]
+        return DialogPage(dialogs=found, following=b"%d" % end if end < len(person.chats) else None)
+
+    def _dialog(self, person: Person, chat: Chat) -> Dialog:
+        chat_id = chat.id_for(person)
+        return Dialog(
+            chat_id=chat_id,
+            title=chat.title_for(person),
+            kind=chat.kind,
+            top_message_id=max(_ids_of(chat, person), default=0),
+            access=str(chat_id).encode(),
+        )
 
     async def history(
         self, chat_id: int, access: bytes | None, *, below: int | None, above: int, limit: int
@@ -532,7 +539,7 @@ class SimClient:
         await asyncio.sleep(0)
         person = self._person("join")
         chat = self._telegram.let_in(person, link)
-        return next(one for one in await self.dialogs() if one.chat_id == chat.id_for(person))
+        return self._dialog(person, chat)
 
     async def contacts(self) -> list[PhoneContact]:
         await asyncio.sleep(0)
@@ -557,7 +564,7 @@ class SimClient:
 
     # Sending.
 
-    async def carry(self, request: Request, *, random_id: int) -> Reply:
+    async def carry(self, request: Request, *, random_id: int, access_of: AccessOf | None = None) -> Reply:
         await asyncio.sleep(0)
         try:
             self._open_key()
