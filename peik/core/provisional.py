@@ -55,6 +55,39 @@ def provisional_ids(given: Mapping[str, object]) -> dict[int, MessageRole]:
     return {message_id: role for message_id, role in found if message_id is not None}
 
 
+def with_chats(method: str, given: Mapping[str, object], chats: Mapping[int, str]) -> dict[str, object]:
+    """The parameters with the chat of a message that they name, wherever they have 0 for it: nothing else can be told to a bot
+    of a chat that it has named by its @name. `chats`: by provisional id, as they were named."""
+    anew = dict(given)
+    is_from = method.startswith(("forward", "copy"))
+    for message_id, role in provisional_ids(given).items():
+        chat = chats.get(message_id)
+        if chat is None:
+            continue
+        if role is not MessageRole.REPLY:
+            _name_chat(anew, "from_chat_id" if is_from else "chat_id", chat)
+            continue
+        reply = opened(anew.get("reply_parameters"))
+        if isinstance(reply, dict) and "chat_id" in reply:
+            reply = dict(reply)
+            _name_chat(reply, "chat_id", chat)
+            if reply["chat_id"] == chat and given.get("chat_id") in _NOBODY:
+                del reply["chat_id"]  # the same one
+            anew["reply_parameters"] = (
+                msgspec.json.encode(reply).decode() if isinstance(given["reply_parameters"], str) else reply
+            )
+        _name_chat(anew, "chat_id", chat)
+    return anew
+
+
+_NOBODY = (0, "0")
+
+
+def _name_chat(given: dict[str, object], name: str, chat: str) -> None:
+    if given.get(name) in _NOBODY:
+        given[name] = chat
+
+
 # ---- what Telegram says of a message that is not there ----
 
 _MISSING = (

@@ -34,6 +34,7 @@ from peik.core.provisional import (
     serial_of,
     wanted_of,
     was_never_tried,
+    with_chats,
     with_room,
 )
 from peik.errors import BadInput, Conflict, InDoubt, NotFound, StoreUnavailable
@@ -339,12 +340,13 @@ class ProvisionalIds:
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return call  # it is refused where it is read
         method, _ = classify(call.method)
+        named = provisional_ids(given)
+        told = {one: await self.told(bot_id, one) for one in named}
+        given = with_chats(method, given, {one: known.block.chat for one, known in told.items() if known is not None})
         asked = _Asked(call=call, bot_id=bot_id, method=method, given=given, cancel=cancel if _may_act(call) else None)
         done: AcceptedLetter | None = None
         put: dict[int, object] = {}
         cancelled: set[int] = set()
-        named = provisional_ids(given)
-        told = {one: await self.told(bot_id, one) for one in named}
         for message_id, role in named.items():
             known = told[message_id]
             if known is None:

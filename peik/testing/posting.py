@@ -350,6 +350,8 @@ def _reply(world: World, call: SimCall, chat: SimChat) -> Json:
         return {}
     elsewhere = None if is_old or reply.get("chat_id") in (None, "", chat.id, str(chat.id)) else reply["chat_id"]
     source = chat if elsewhere is None else world.find_chat(call.bot, elsewhere)
+    if source is chat:
+        elsewhere = None  # called by its name
     message = source.messages.get(message_id) if source is not None else None
     if source is None or message is None:
         if flag(reply, "allow_sending_without_reply") or flag(call.params, "allow_sending_without_reply"):

@@ -45,7 +45,7 @@ class Bot:
         assert body["ok"], body
         return body["result"]
 
-    async def send(self, text: str = "text", chat: int = 5, **more: Any) -> int:
+    async def send(self, text: str = "text", chat: int | str = 5, **more: Any) -> int:
         sent: int = (await self("sendMessage", chat_id=chat, text=text, **more))["message_id"]
         return sent
 
@@ -404,6 +404,41 @@ def test_an_id_in_the_wrong_chat_names_nothing() -> None:
         stage.telegram.dark(False)
         await stage.quiet()
         assert stage.texts(5) == ["mine"]
+
+    play(story, **FAST)
+
+
+@pytest.mark.parametrize("is_form", [False, True])
+def test_of_a_channel_that_was_named_by_its_name_0_is_its_number_until_it_is_known(is_form: bool) -> None:
+    """Libraries take the chat of a message from what they were told of it, and its number was not known then."""
+
+    def written(value: object) -> Any:
+        return msgspec.json.encode(value).decode() if is_form else value
+
+    async def story(stage: Stage) -> None:
+        stage.telegram.chat("channel", "News", chat_id=-1009, username="News", bots=[BOT])
+        bot = Bot(stage)
+        await bot.send("before", 6)
+        stage.telegram.dark(True)
+        told = await bot("sendMessage", chat_id="@news", text="first")
+        assert told["chat"] == {"id": 0, "type": "channel", "username": "news"}
+        first, none = told["message_id"], written(0)
+        await bot("editMessageText", chat_id=none, message_id=written(first), text="second")
+        reply = written({"message_id": first, "chat_id": 0})
+        answer = await bot.send("answer", none, reply_parameters=reply)
+        await bot("forwardMessage", chat_id=6, from_chat_id=none, message_id=written(first))
+        await bot("pinChatMessage", chat_id=none, message_id=written(answer))
+        gone = await bot.send("gone", "@news")
+        assert await bot("deleteMessage", chat_id=none, message_id=written(gone)) is True
+        stage.telegram.dark(False)
+        await stage.quiet()
+        await bot("editMessageText", chat_id=none, message_id=written(answer), text="a better answer")
+        await stage.quiet()
+        assert [one.get("text") for one in shown(stage, -1009)[0]] == ["second", "a better answer", None, None]
+        assert shown(stage, -1009)[0][1]["reply_to_message"] == "second"
+        assert shown(stage, -1009)[0][-1] == {"pinned": 1}
+        assert stage.texts(6) == ["before", "second"]
+        assert await bot.refusal("deleteMessage", chat_id=6, message_id=answer) == MISSING.format("delete")
 
     play(story, **FAST)
 

@@ -168,6 +168,11 @@ def test_a_reply_shows_what_it_answers_and_the_quote(telegram: Telegram):
     outside = call(telegram, "sendMessage", chat_id=8, text="x", reply_parameters=elsewhere).result
     assert outside["external_reply"]["message_id"] == 1
     assert outside["external_reply"]["origin"]["type"] == "user"
+    telegram.chat("channel", "News", username="News", bots=[TOKEN])
+    call(telegram, "sendMessage", chat_id="@news", text="news")
+    by_name = {"message_id": 1, "chat_id": "@News"}
+    inside = call(telegram, "sendMessage", chat_id="@news", text="x", reply_parameters=by_name).result
+    assert inside["reply_to_message"]["text"] == "news"
 
 
 def test_a_link_has_a_preview_unless_it_is_disabled(telegram: Telegram):
