@@ -5,6 +5,7 @@ is amiss. A reply to a message, or an answer to a button, is certain; any other 
 consumer got from that chat last.
 """
 
+from bisect import bisect_left
 from collections import OrderedDict, deque
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -314,7 +315,7 @@ class PollerRun:
 
     __slots__ = (
         "answered_at", "asked", "first", "high", "is_closed", "is_long", "items", "last", "parked", "replaced_at",
-        "seen_at",
+        "seen_at", "worked",
     )  # fmt: skip
 
     def __init__(self, now: float) -> None:
@@ -328,6 +329,20 @@ class PollerRun:
         self.is_closed = False  # its connection was, while it waited
         self.is_long = False  # it has polled with a timeout
         self.items: dict[int, PolledUpdate] = {}  # confirmed by it, in the order in which that was
+        self.worked: list[tuple[int, float]] = []  # what it dealt with, and when; both rise
+
+    def dealt_with(self, number: int, now: float) -> None:
+        """What it has of later numbers may wait in a line behind that one: many programs handle one after the other."""
+        while self.worked and self.worked[-1][0] >= number:
+            self.worked.pop()
+        self.worked.append((number, now))
+
+    def at_work_since(self, update: "PolledUpdate") -> float | None:
+        """From when it may have been at work on this: since it has confirmed it, and dealt with what stood before it."""
+        if update.handed_at is None:
+            return None
+        place = bisect_left(self.worked, (update.number,))
+        return max(update.handed_at, self.worked[place - 1][1]) if place else update.handed_at
 
     def may_say(self, number: int) -> bool:
         """Whether an offset that confirms this can be its next one: a repeat, or something that it was given."""
@@ -494,8 +509,10 @@ class PollerHand:
     def _expire(self, run: PollerRun, before: float) -> None:
         """What a poller has had in hand since then counts as dealt with."""
         for update in list(run.items.values()):
-            if update.handed_at is not None and update.handed_at <= before:
+            since = run.at_work_since(update)
+            if since is not None and since <= before:
                 self._end(update)
+        run.worked = [one for one in run.worked if one[1] > before]
 
     def learn(self, arrivals: Iterable[Arrival], skipped: Iterable[int], up_to: int) -> None:
         """What somebody was given before we knew: by another node, or before Peik was started anew."""
@@ -626,7 +643,7 @@ class PollerHand:
 
     # ---- evidence ----
 
-    def answered(self, method: str, params: bytes) -> bool:
+    def answered(self, method: str, params: bytes, now: float) -> bool:
         """A call of the bot: which updates it deals with. Whether something is over by it."""
         if method in _NO_EVIDENCE or not self._lanes:
             return False
@@ -638,7 +655,7 @@ class PollerHand:
         for update in self._dealt_with(said):
             update.is_answered = True
             if update.handed_at is not None:
-                self._end(update)
+                self._end(update, answered_at=now)
         return len(self.over) > before
 
     def _dealt_with(self, said: "_Call") -> list[PolledUpdate]:
@@ -671,10 +688,11 @@ class PollerHand:
             found = [one for one in found if one.thread == thread]
         return [one for one in found if said.mentions(one)] or found
 
-    def _end(self, update: PolledUpdate, *, is_stored: bool = False) -> None:
+    def _end(self, update: PolledUpdate, *, is_stored: bool = False, answered_at: float | None = None) -> None:
         """It is dealt with. Stored soon, with others."""
         for run in self._runs:
-            run.items.pop(update.number, None)
+            if run.items.pop(update.number, None) is not None and answered_at is not None:
+                run.dealt_with(update.number, answered_at)
         self._forget(update)
         self._alone.pop(update.number, None)
         self.tries.pop(update.number, None)

@@ -388,7 +388,7 @@ class Readers:
     def answered(self, bot_id: int, name: str, method: str, params: bytes) -> None:
         """The bot that reads as this consumer has called a method: what that is evidence for is dealt with."""
         hand = self._hands.get((bot_id, name))
-        if hand is not None and hand.answered(method, params):
+        if hand is not None and hand.answered(method, params, self._clock.mono()):
             self._ring_settling(hand)
             self._waiting.ring(bot_id)  # what goes one by one may go on
 

@@ -382,6 +382,50 @@ def test_a_group_bot_that_answers_one_in_a_hundred_is_believed_after_the_window(
     play(story)
 
 
+def test_what_stands_in_a_long_line_behind_others_is_handed_again() -> None:
+    """python-telegram-bot fetches a hundred at once and handles them one after the other."""
+
+    async def story(stage: Stage) -> None:
+        await arrive(stage, *(wrote(FIRST + at, chat=10 + at) for at in range(60)))
+        bot = await took(stage)
+        for at in range(45):  # with a call a second
+            await asyncio.sleep(1.0 - SETTLE_S * 2)
+            await bot.calls(chat_id=10 + at, text="answer")
+            if at % 10 == 9:
+                await come(stage, 1, first=1061 + at // 10)  # so that it asks again
+                await bot.got()
+                await bot.park()
+        await bot.die()
+        again = Bot(stage)
+        assert await again.poll() == [1046]
+        await again.calls(chat_id=10 + 45, text="answer")
+        assert await again.poll() == [*range(1047, 1065)]
+
+    play(story)
+
+
+def test_a_line_that_does_not_move_is_believed_after_the_window() -> None:
+    async def story(stage: Stage) -> None:
+        await arrive(stage, *(wrote(FIRST + at, chat=10 + at) for at in range(3)))
+        bot = await took(stage)
+        await asyncio.sleep(20.0)
+        await bot.calls(chat_id=11, text="the second is answered")
+        await asyncio.sleep(15.0)
+        await come(stage, 1, first=1004)
+        await bot.got()
+        await bot.park()
+        await bot.calls("getMe")
+        assert await watermark(stage) == 1002, "the first long ago, and the third came after what was answered lately"
+        await asyncio.sleep(20.0)
+        await come(stage, 1, first=1005)
+        await bot.got()
+        await bot.park()
+        await bot.calls("getMe")
+        assert await watermark(stage) == 1003
+
+    play(story)
+
+
 @pytest.mark.parametrize(
     ("kind", "method", "name"),
     [
