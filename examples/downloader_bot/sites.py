@@ -25,6 +25,7 @@ from peik.jobs.processes import run_in_process
 SILENCE_S = 30.0
 TELL_S = 0.5
 SAID_CHARS_MAX = 160
+RETRIES = 5  # within one run, where a film breaks off; the job's own attempts come after that
 log = logging.getLogger("downloader_bot.downloads")
 
 # What yt-dlp says, and the sentence that helps. The first that is found counts.
@@ -36,6 +37,8 @@ _HELP = (
     ("not_yet", r"premieres? |live event|will begin|upcoming|is_live|not (yet )?started"),
     ("too_many", r"too many requests|rate.?limit|\b429\b"),
 )  # fmt: skip
+# A film that breaks off: another try goes on where it was.
+_PASSES = re.compile(r"\[download\] Got error:|more expected|timed out|giving up after", re.IGNORECASE)
 _ADVICE = re.compile(r"(?:;| |\.)\s*(?:Use --|See {1,2}https|please report|Confirm you are on|Also see|\(caused by)")
 
 
@@ -161,6 +164,8 @@ def _asked(job: BlockingJob, more: dict[str, Any], *, is_wanted: bool = False) -
     options = {
         "noplaylist": True,  # a film that stands in a list is that film
         "socket_timeout": SILENCE_S,
+        "retries": RETRIES,
+        "fragment_retries": RETRIES,
         "cachedir": False,
         "logger": _Said(),
         "noprogress": True,
@@ -269,6 +274,8 @@ def _judge(error: Any, words: Words) -> None:
             raise JobHopeless(words("not_there", status=one.status)) from None
         if isinstance(one, TransportError | HTTPError):
             raise error
+    if _PASSES.search(said):
+        raise error
     raise JobHopeless(words(help_of(said), said=said_of(said))) from None
 
 

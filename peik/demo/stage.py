@@ -78,7 +78,8 @@ class DemoStage:
 class Child:
     """One process of ours, which may be started again after its end. `lines` is the last of what it wrote."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, program: str = sys.executable) -> None:
+        self._program = program
         self._arguments = arguments
         self._process: asyncio.subprocess.Process | None = None
         self._reading: asyncio.Task[None] | None = None
@@ -97,7 +98,7 @@ class Child:
         """Returns once it says that it is ready. Raises StartError with what it said instead."""
         assert not self.is_running
         self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
+            self._program,
             *self._arguments,
             cwd=folder,  # whatever .env or peik.toml lies where the demo was started is not ours
             env=environment,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from peik.load.run import Limit
 
 T = TypeVar("T")
-_PLACE, _REAL = "Where", "The real Telegram"
+_PLACE, _REAL, _BOT = "Where", "The real Telegram", "A downloader bot"
 
 
 class LoadWanted(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,7 +39,12 @@ def load(
     updates: Annotated[
         str | None, typer.Option(metavar="RATE", help="Messages of people, each answered by its bot. [default: 20/s]")
     ] = None,
-    span: Annotated[str, typer.Option("--for", metavar="TIME", help="How long. Memory is judged from 3m on.")] = "60s",
+    span: Annotated[
+        str | None,
+        typer.Option(
+            "--for", metavar="TIME", help="How long. Memory is judged from 3m on. [default: 60s, downloads 15m]"
+        ),
+    ] = None,
     bots: Annotated[int, typer.Option(min=1, max=200, help="How many bots.")] = 3,
     chats: Annotated[int, typer.Option(min=1, max=1_000_000, help="How many people each bot knows.")] = 500,
     profile: Annotated[
@@ -76,6 +81,23 @@ def load(
             metavar="URL", rich_help_panel=_PLACE, help="The control address of the simulated Telegram behind it."
         ),
     ] = None,
+    downloads: Annotated[
+        bool,
+        typer.Option(
+            "--downloads", rich_help_panel=_BOT, help="Load a downloader bot: people send it links to pages of ours."
+        ),
+    ] = False,
+    program: Annotated[
+        str | None,
+        typer.Option(metavar="COMMAND", rich_help_panel=_BOT, help="The bot. [default: the example, in a checkout]"),
+    ] = None,
+    stages: Annotated[
+        str, typer.Option(metavar="USERS,…", rich_help_panel=_BOT, help="New users a day, one stage after the other.")
+    ] = "500,5000,10000",
+    takes: Annotated[
+        str, typer.Option(metavar="TIME", rich_help_panel=_BOT, help="How long a film takes to come.")
+    ] = "10s",
+    size: Annotated[str, typer.Option(metavar="SIZE", rich_help_panel=_BOT, help="Of a film.")] = "500K",
     seed: Annotated[int, typer.Option(help="Of all chance: moments, chats.")] = 1,
     real: Annotated[
         bool, typer.Option("--real", rich_help_panel=_REAL, help="The Peik of --url talks to the real Telegram.")
@@ -91,7 +113,21 @@ def load(
     Starts a Peik and a simulated Telegram of its own, unless --url names one. docs/load.md says how to read it."""
     context = CommandContext({}, is_json=as_json, may_create=False)
     shown = "" if url is None else key or _key(url, key_file)
-    span_s, step_s = _read(span, "--for", _span), _read(step, "--step", _span)
+    span_s = _read(span or ("15m" if downloads else "60s"), "--for", _span)
+    step_s = _read(step, "--step", _span)
+    if downloads:
+        for name, is_given in (
+            ("--url", url),
+            ("--store", store),
+            ("--profile", profile),
+            ("--find-limit", find_limit),
+        ):
+            if is_given:
+                raise typer.BadParameter(
+                    "Not together with --downloads: the bot has a Peik of its own.", param_hint=name
+                )
+        _downloads(context, program, stages, span_s=span_s, takes=takes, size=size, seed=seed, report=report)
+        return
     if real:
         _real(context, url, shown, chat=chat, bot=bot, letters=letters, span_s=span_s, is_sure=yes, report=report)
         return
@@ -190,6 +226,54 @@ async def _searched(context: CommandContext, where: LoadWanted, *, step_s: float
             return await find_limit(one_step, step_s=step_s, bots=bots, chats=chats)
 
 
+def _downloads(
+    context: CommandContext,
+    program: str | None,
+    stages: str,
+    *,
+    span_s: float,
+    takes: str,
+    size: str,
+    seed: int,
+    report: Path | None,
+) -> None:
+    from peik.core.units import parse_size_bytes
+    from peik.load.downloads import (
+        PROGRAM,
+        DownloadWork,
+        downloads_drawn,
+        downloads_html,
+        limits_of,
+        planned_files,
+        run_downloads,
+    )
+
+    days = tuple(int(one) for one in stages.split(",") if one.strip().isdecimal() and int(one) > 0)
+    if not days or len(days) != len(stages.split(",")):
+        raise typer.BadParameter("Numbers of new users a day, such as 500,5000.", param_hint="--stages")
+    size_bytes = int(_read(size, "--size", parse_size_bytes))
+    if not 10_000 <= size_bytes <= 45_000_000:
+        raise typer.BadParameter("From 10K to 45M: Telegram takes no more of a bot.", param_hint="--size")
+    at_once, per_person = limits_of()
+    work = DownloadWork(
+        program=program or PROGRAM,
+        stages=days,
+        for_s=span_s,
+        takes_s=_read(takes, "--takes", _span),
+        size_bytes=size_bytes,
+        at_once=at_once,
+        per_person=per_person,
+    )
+    with context.progress("Files", planned_files(work), is_bytes=False) as grow:
+        found = _told(context, run_downloads(work, seed=seed, grow=grow))
+    if report is not None:
+        report.write_text(downloads_html(found, made_at=_now()), encoding="utf-8")
+        context.note(f"The report is in {report}.")
+    context.show(found, lambda: downloads_drawn(found))
+    if not found.is_good:
+        raise typer.Exit(Exit.PROBLEM)
+
+
 def _real(
     context: CommandContext,
     url: str | None,
@@ -249,8 +333,7 @@ def _told(context: CommandContext, work: Coroutine[Any, Any, T]) -> T:
 
 
 def _show(context: CommandContext, result: "Result", report: Path | None) -> None:
-    from peik.load.report import html
-    from peik.load.tables import drawn
+    from peik.load.report import drawn, html
 
     if report is not None:
         report.write_text(html(result, made_at=_now()), encoding="utf-8")
@@ -261,7 +344,7 @@ def _show(context: CommandContext, result: "Result", report: Path | None) -> Non
 
 
 def _show_limit(context: CommandContext, found: "Limit", write: Path | None) -> None:
-    from peik.load.tables import limit_drawn
+    from peik.load.report import limit_drawn
     from peik.monitoring.doctor import LoadFigure, write_load_figure
 
     if write is not None and found.letters_per_s and not found.broken:

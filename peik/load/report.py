@@ -1,4 +1,5 @@
-"""The report of a run as one file: HTML with its plots in it. Read as text it still says everything."""
+"""What a run found: as one document, in the terminal, and as one HTML file with its plots in it. Read as text it still says
+everything."""
 
 import math
 import os
@@ -6,12 +7,18 @@ import platform
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from peik import __version__
 from peik.load.count import LoadCounts
 from peik.load.plan import Latencies, LatencyBar, LatencyFigures, Sample, Trend, TrendVerdict
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from peik.load.run import Limit
 
 # Plots as SVG text: lines over time with a grid and a legend. No script, no outside network, legible in light and
 # dark.
@@ -237,7 +244,7 @@ def facts_of(result: Result) -> list[tuple[str, str]]:
     if result.sizes_after:
         for name, size in sorted(result.sizes_after.items(), key=lambda one: -one[1]):
             if size >= 1024:
-                found.append((f"size of {name}", f"{_mb(result.sizes_before.get(name, 0))} → {_mb(size)}"))
+                found.append((f"size of {name}", f"{mb(result.sizes_before.get(name, 0))} → {mb(size)}"))
     return found
 
 
@@ -259,8 +266,70 @@ def _time(seconds: float) -> str:
     return f"{seconds * 1000:g} ms" if seconds < 1 else f"{seconds:g} s"
 
 
-def _mb(size_bytes: int) -> str:
+def mb(size_bytes: int) -> str:
     return f"{size_bytes / 1e6:.2f} MB"
+
+
+# A result in the terminal: the verdict, the facts, latencies as a table and as bars. Who only wants JSON waits for no Rich.
+
+
+def drawn(result: Result) -> "RenderableType":
+    from rich.console import Group
+    from rich.text import Text
+
+    from peik.cli.output import facts, plain, table
+
+    rows = []
+    for kind in result.kinds:
+        found = kind.figures
+        times = (found.p50_ms, found.p95_ms, found.p99_ms, found.max_ms)
+        rows.append((kind.name, f"{found.count:,}", *(f"{time_ms:,.1f}" for time_ms in times)))
+    heads = ("from the moment it was due, ms", "count", "p50", "p95", "p99", "max")
+    parts: list[RenderableType] = [
+        facts(facts_of(result)),
+        plain(""),
+        table(heads, rows, right=heads[1:], empty="Nothing was timed."),
+    ]
+    for kind in result.kinds:
+        parts += [plain(""), plain(kind.name, "bold"), *(Text(line) for line in bars_drawn(kind.bars))]
+    parts += [plain(""), *(plain(note, "yellow") for note in result.notes)]
+    return Group(*parts, plain(verdict_of(result), "green" if result.is_good else "red"))
+
+
+def limit_drawn(found: "Limit") -> "RenderableType":
+    from rich.console import Group
+
+    from peik.cli.output import plain, table
+
+    rows = [
+        (
+            f"{step.letters_per_s:,.0f}",
+            f"{step.accept_p99_ms:,.0f}",
+            f"{step.arrive_p99_ms:,.0f}",
+            f"{step.backlog_max:,}",
+            "kept up" if step.why_not is None else step.why_not,
+        )
+        for step in found.steps
+    ]
+    heads = ("letters/s", "accepted p99, ms", "at Telegram p99, ms", "waiting", "")
+    parts: list[RenderableType] = [table(heads, rows, right=heads[:4], empty=""), plain("")]
+    parts += [plain(f"Broken: {words}", "red") for words in found.broken]
+    machine = found.machine
+    if not found.letters_per_s:
+        return Group(*parts, plain("Not even the first step was kept up with.", "red"))
+    users = float(f"{found.users_a_day:.2g}")
+    sentence = (
+        f"About {found.letters_per_s:,.0f} letters/s, or {users:,.0f} new users a day, on this machine "
+        f"({machine.cores} cores) with {machine.store}. It ended because {found.ended_by}."
+    )
+    beside = (
+        "Load, simulated Telegram and Peik shared the machine, so Peik alone can do more. Telegram's own pace was not kept: at "
+        f"30 letters a second of one bot, so many need {found.bots_needed} bots."
+    )
+    return Group(*parts, plain(sentence, "green"), plain(beside))
+
+
+# The same as a page.
 
 
 _STYLE = """
@@ -283,13 +352,6 @@ _PLOTS = (
 def html(result: Result, *, made_at: str) -> str:
     """`made_at` is printed as it is."""
     parts = [
-        "<!doctype html>",
-        '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
-        f"<title>Load test of Peik, {escape(made_at)}</title><style>{_STYLE}</style></head><body>",
-        f"<h1>Load test of Peik</h1>\n<p>{escape(made_at)}</p>",
-        f'<p class="{"good" if result.is_good else "bad"}"><strong>{escape(verdict_of(result))}</strong></p>',
-        *(f"<p>{escape(note)}</p>" for note in result.notes),
-        _table("facts", ("what", "figure"), facts_of(result)),
         "<h2>Latency, from the moment each was due</h2>",
         _table("", ("", "count", "p50", "p95", "p99", "max"), [_row(kind) for kind in result.kinds]),
         *_plots(result.series),
@@ -298,7 +360,43 @@ def html(result: Result, *, made_at: str) -> str:
         f"<h3>{escape(kind.name)}</h3>\n<pre>{escape(chr(10).join(bars_drawn(kind.bars)))}</pre>"
         for kind in result.kinds
     ]
-    return "\n".join([*parts, "</body></html>", ""])
+    notes = [f"<p>{escape(note)}</p>" for note in result.notes]
+    return page(
+        title="Load test of Peik",
+        made_at=made_at,
+        verdict=verdict_of(result),
+        is_good=result.is_good,
+        facts=facts_of(result),
+        notes=notes,
+        parts=parts,
+    )
+
+
+def page(
+    *,
+    title: str,
+    made_at: str,
+    verdict: str,
+    is_good: bool,
+    facts: Sequence[tuple[str, str]],
+    parts: Sequence[str],
+    notes: Sequence[str] = (),
+) -> str:
+    """`notes` and `parts` are HTML."""
+    return "\n".join(
+        [
+            "<!doctype html>",
+            '<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">',
+            f"<title>{escape(title)}, {escape(made_at)}</title><style>{_STYLE}</style></head><body>",
+            f"<h1>{escape(title)}</h1>\n<p>{escape(made_at)}</p>",
+            f'<p class="{"good" if is_good else "bad"}"><strong>{escape(verdict)}</strong></p>',
+            *notes,
+            _table("facts", ("what", "figure"), facts),
+            *parts,
+            "</body></html>",
+            "",
+        ]
+    )
 
 
 def _plots(series: Mapping[str, Points]) -> list[str]:

@@ -152,6 +152,21 @@ def test_a_page_is_fetched_by_yt_dlp_in_the_quality_that_was_chosen(tmp_path: Pa
     play(story, tmp_path)
 
 
+def test_a_film_that_breaks_off_goes_on_where_it_was(tmp_path: Path) -> None:
+    """Found by `peik load --downloads`: yt-dlp gave up at once, and its words were taken for a page without a film."""
+
+    async def story(town: Town) -> None:
+        town.says(OMID, f"{town.web.url}/torn-page")
+        menu = await town.gets(OMID, "Which quality?")
+        (button, *_) = [one["text"] for one in town.buttons(menu)]
+        town.presses(OMID, menu, button)
+        assert town.content(await town.gets(OMID, method="sendVideo")) == FILM
+        assert any(town.web.ranges)  # it went on where it was
+        await until_tidy(town)
+
+    play(story, tmp_path)
+
+
 def test_a_list_is_fetched_up_to_its_bound(tmp_path: Path) -> None:
     async def story(town: Town) -> None:
         town.says(OMID, f"{town.web.url}/list")

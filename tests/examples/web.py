@@ -37,6 +37,8 @@ class Web:
         app.router.add_get("/films/ships.mp4", self._film)
         app.router.add_get("/film", self._film)
         app.router.add_get("/page", self._page)
+        app.router.add_get("/torn-page", self._torn_page)
+        app.router.add_get("/films/torn.mp4", self._torn_film)
         app.router.add_get("/list", self._list)
         app.router.add_get("/members-only", self._members_only)
         app.router.add_get("/empty-page", self._empty_page)
@@ -110,18 +112,27 @@ class Web:
             await response.write(SMALL[5000:])
         return response
 
+    async def _torn_page(self, _: web.Request) -> web.Response:
+        return web.Response(text=PAGE.replace("ships.mp4", "torn.mp4"), content_type="text/html")
+
     async def _broken(self, request: web.Request) -> web.StreamResponse:
+        return await self._cut(request, SMALL)
+
+    async def _torn_film(self, request: web.Request) -> web.StreamResponse:
+        return await self._cut(request, FILM)
+
+    async def _cut(self, request: web.Request, content: bytes) -> web.StreamResponse:
         """Cut off in its middle, unless somebody asks for the rest."""
         begin = int(request.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")[0])
-        headers = {"ETag": '"one"', "Content-Length": str(len(SMALL) - begin)}
+        headers = {"ETag": '"one"', "Content-Length": str(len(content) - begin)}
         if begin:
-            headers["Content-Range"] = f"bytes {begin}-{len(SMALL) - 1}/{len(SMALL)}"
+            headers["Content-Range"] = f"bytes {begin}-{len(content) - 1}/{len(content)}"
         response = web.StreamResponse(status=206 if begin else 200, headers=headers)
         await response.prepare(request)
         if begin:
-            await response.write(SMALL[begin:])
+            await response.write(content[begin:])
             return response
-        await response.write(SMALL[:4000])
+        await response.write(content[:4000])
         assert request.transport is not None
         request.transport.close()
         return response
