@@ -1,4 +1,4 @@
-"""What is bought, given and posted for others: Stars, gifts, stories, and what a bot does for a business account.
+"""What is bought, given and posted for others: Stars, gifts, boosts, stories, and what a bot does for a business account.
 
 Where any chat may be made up, so may a connection, a gift and a story, and nobody runs out of Stars.
 """
@@ -19,6 +19,7 @@ from peik.testing.posting import (
     words,
 )
 from peik.testing.sends import Handler, content_of
+from peik.testing.updates import DAY_S
 from peik.testing.world import SimBot, SimCall, SimChat, SimStory, SimUser, World
 
 PREMIUM = {3: 1000, 6: 1500, 12: 2500}  # months and their price in Stars
@@ -285,6 +286,47 @@ def transfer_stars(world: World, call: SimCall) -> object:
     receive(world, call.bot, stars, type="user", transaction_type="business_account_transfer", user=user.as_json())
     world.note_applied(call, chat_id=user.id)
     return True
+
+
+# Boosts
+
+
+def user_boosts(world: World, call: SimCall) -> object:
+    chat = known_chat(world, call.bot, call.params)
+    if chat.is_private or chat.type == "group":
+        raise bad("method is available only for supergroups and channels")
+    if world.member(chat, call.bot).status not in {"administrator", "creator"}:
+        raise bad("CHAT_ADMIN_REQUIRED")
+    held = chat.boosts.get(integer(call.params, "user_id"), [])
+    return {"boosts": [one for one in held if integer(one, "expiration_date") > call.now]}
+
+
+BOOST_S = 30 * DAY_S
+
+
+def boost(world: World, chat: SimChat, user: SimUser) -> Json:
+    """Somebody with Premium boosts a chat for a month; bots that are administrators are told."""
+    if chat.type not in {"supergroup", "channel"}:
+        raise BadInput(code="no_boosts", detail=f"A {chat.type} chat cannot be boosted.")
+    now = world.now()
+    made: Json = {"boost_id": f"{world.chance.getrandbits(64):016x}", "add_date": int(now)}
+    made |= {"expiration_date": int(now + BOOST_S), "source": {"source": "premium", "user": user.as_json()}}
+    chat.boosts.setdefault(user.id, []).append(made)
+    _tell_rulers(world, chat, "chat_boost", {"chat": chat.as_json(), "boost": made})
+    return made
+
+
+def unboost(world: World, chat: SimChat, user: SimUser) -> None:
+    """All boosts of somebody's end."""
+    for one in chat.boosts.pop(user.id, []):
+        gone = {"boost_id": one["boost_id"], "remove_date": int(world.now()), "source": one["source"]}
+        _tell_rulers(world, chat, "removed_chat_boost", {"chat": chat.as_json(), **gone})
+
+
+def _tell_rulers(world: World, chat: SimChat, kind: str, told: Json) -> None:
+    for user_id, member in list(chat.members.items()):
+        if user_id in world.bots and member.may("can_manage_chat"):
+            world.push(world.bots[user_id], kind, told, date=world.now())
 
 
 # Stories
@@ -579,12 +621,16 @@ def connect(
 # What people do with Stars, bills and lists
 
 
-def pay(world: World, bot: SimBot, user: SimUser, message: Json) -> str:
-    invoice = message.get("invoice")
-    if not isinstance(invoice, dict):
-        raise BadInput(code="no_invoice", detail="That message is no invoice.")
+def pay(world: World, bot: SimBot, user: SimUser, invoiced: Json | str) -> str:
+    """By the message, or by a link; the id of the query."""
     chat = world.dialog(bot, user)
-    bill = chat.bills.get(integer(message, "message_id"), {})
+    behind = bot.invoices.get(invoiced, {}) if isinstance(invoiced, str) else {}
+    invoice = behind.get("invoice") if isinstance(invoiced, str) else invoiced.get("invoice")
+    if not isinstance(invoice, dict):
+        raise BadInput(code="no_invoice", detail="That message is no invoice, or there is no such link.")
+    bill = behind.get("bill") if isinstance(invoiced, str) else chat.bills.get(integer(invoiced, "message_id"))
+    assert bill is None or isinstance(bill, dict)
+    bill = bill or {}
     asked: Json = {"currency": invoice["currency"], "total_amount": invoice["total_amount"]}
     asked["invoice_payload"] = text_of(bill, "payload")
     address = {**dict.fromkeys(ADDRESS, ""), "country_code": "UZ", "city": "Tashkent"}
@@ -597,11 +643,51 @@ def pay(world: World, bot: SimBot, user: SimUser, message: Json) -> str:
     if order:
         asked["order_info"] = order
     if not bill.get("is_flexible"):
-        return ask(world, bot, user, "pre_checkout", asked, chat_id=chat.id)
+        query_id = ask(world, bot, user, "pre_checkout", asked, chat_id=chat.id)
+        bot.checkouts[query_id]["period_s"] = integer(behind, "period_s")
+        return query_id
     shipping: Json = {"invoice_payload": asked["invoice_payload"], "shipping_address": address}
     query_id = ask(world, bot, user, "shipping", shipping, chat_id=chat.id)
     bot.checkouts[query_id] = {**asked, "user_id": user.id}
     return query_id
+
+
+def renew(world: World, bot: SimBot, charge_id: str) -> None:
+    """A month of a subscription is over: it is paid again, unless it was ended or there are no Stars left."""
+    held = bot.subscriptions.get(charge_id)
+    user = world.users.get(integer(held, "user_id")) if held is not None else None
+    if held is None or user is None or held["is_canceled"]:
+        bot.subscriptions.pop(charge_id, None)
+        return
+    before = held["payment"]
+    assert isinstance(before, dict)
+    stars = integer(before, "total_amount")
+    if stars > user.stars and not world.options.accept_any_chat:
+        del bot.subscriptions[charge_id]
+        _tell_subscription(world, bot, user, held, "failed")
+        return
+    user.stars = max(0, user.stars - stars)
+    partner = {"type": "user", "transaction_type": "invoice_payment", "user": user.as_json()}
+    fresh = receive(world, bot, stars, **partner, invoice_payload=held["invoice_payload"])
+    payment: Json = {name: held for name, held in before.items() if name != "is_first_recurring"}
+    payment["telegram_payment_charge_id"] = fresh
+    payment["subscription_expiration_date"] = int(world.now()) + integer(held, "period_s")
+    told_by(world, bot, world.dialog(bot, user), {"successful_payment": payment}, user)
+    world.schedule(world.now() + integer(held, "period_s"), lambda: renew(world, bot, charge_id))
+
+
+def subscribe(world: World, bot: SimBot, user: SimUser, charge_id: str, *, is_on: bool) -> None:
+    """A person ends a subscription with its month, or takes it up again."""
+    held = bot.subscriptions.get(charge_id)
+    if held is None or held["user_id"] != user.id:
+        raise BadInput(code="no_subscription", detail=f"User {user.id} has no subscription {charge_id}.")
+    held["is_canceled"] = not is_on
+    _tell_subscription(world, bot, user, held, "active" if is_on else "canceled")
+
+
+def _tell_subscription(world: World, bot: SimBot, user: SimUser, held: Json, state: str) -> None:
+    told: Json = {"user": user.as_json(), "invoice_payload": held["invoice_payload"], "state": state}
+    world.push(bot, "subscription", told)
 
 
 def buy(world: World, bot: SimBot, user: SimUser, message: Json) -> None:
@@ -657,6 +743,7 @@ def add_tasks(world: World, bot: SimBot, user: SimUser, chat: SimChat, message_i
 
 
 BUSINESS: dict[str, Handler] = {
+    "getUserChatBoosts": user_boosts,
     "approveSuggestedPost": approve_post,
     "declineSuggestedPost": decline_post,
     "getAvailableGifts": available_gifts,

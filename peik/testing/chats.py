@@ -9,7 +9,19 @@ from peik.testing.media import squares, taken
 from peik.testing.posting import known_chat, tell, writable_chat
 from peik.testing.sends import Handler
 from peik.testing.updates import DAY_S
-from peik.testing.world import PERMISSIONS, RIGHTS, SimBot, SimCall, SimChat, SimMember, SimUser, Status, Topic, World
+from peik.testing.world import (
+    PERMISSIONS,
+    RIGHTS,
+    SimBot,
+    SimCall,
+    SimChat,
+    SimMember,
+    SimQuery,
+    SimUser,
+    Status,
+    Topic,
+    World,
+)
 
 TITLE_MAX = 128
 DESCRIPTION_MAX = 255
@@ -30,6 +42,8 @@ def get_chat(world: World, call: SimCall) -> object:
         face |= _profile(world, chat.user, gifts)
     if chat.type in {"group", "supergroup"}:
         face["permissions"] = dict.fromkeys(PERMISSIONS, True)
+    if chat.guard in world.bots:
+        face["guard_bot"] = world.bots[chat.guard].user.as_json()
     if chat.parent in world.chats:
         face["parent_chat"] = world.chats[chat.parent].as_json()
     face |= chat.more
@@ -247,13 +261,19 @@ def set_tag(world: World, call: SimCall) -> object:
     return _applied(world, call, chat, user)
 
 
-def set_emoji_status(world: World, call: SimCall) -> object:
-    user = world.users.get(integer(call.params, "user_id"))
-    if user is None:
-        raise bad("user not found")
-    user.emoji_status = text_of(call.params, "emoji_status_custom_emoji_id")
-    world.note_applied(call, chat_id=user.id, text=user.emoji_status)
-    return True
+def ban_sender(world: World, call: SimCall) -> object:
+    """banChatSenderChat and unbanChatSenderChat: whether people may write in the name of that channel."""
+    chat = ruled_chat(world, call, "can_restrict_members", _RESTRICT)
+    if chat.type == "group":
+        raise bad("can't ban chats in basic groups")
+    sender = world.find_chat(call.bot, call.params.get("sender_chat_id") or 0)
+    if sender is None or sender.is_private or sender is chat:
+        raise bad("PARTICIPANT_ID_INVALID")
+    if call.method.startswith("ban"):
+        chat.banned.add(sender.id)
+    else:
+        chat.banned.discard(sender.id)
+    return _applied(world, call, chat, text=str(sender.id))
 
 
 def set_permissions(world: World, call: SimCall) -> object:
@@ -517,11 +537,56 @@ def join(world: World, bot: SimBot, chat: SimChat, user: SimUser, *, link: Json 
         _count_requests(chat, link)
         for user_id, member in chat.members.items():
             if user_id in world.bots and member.may("can_invite_users"):
-                world.push(world.bots[user_id], "chat_join_request", chat.requests[user.id], date=now)
+                more = _guarded(world, chat, user, user_id)
+                world.push(world.bots[user_id], "chat_join_request", chat.requests[user.id] | more, date=now)
         return
     change_member(world, chat, user, SimMember(), by=user, link=link)
     if chat.type != "channel":
         tell(world, bot, chat, {"new_chat_members": [user.as_json()]}, sender=user)
+
+
+def _guarded(world: World, chat: SimChat, user: SimUser, bot_id: int) -> Json:
+    """The bot that guards a chat is asked about each who wants to come in: by a query, which it answers once."""
+    if chat.guard != bot_id:
+        return {}
+    query_id = str(world.chance.getrandbits(62))
+    query = SimQuery(kind="join", asked_at=world.now(), chat_id=chat.id, user_id=user.id)
+    world.bots[bot_id].queries[query_id] = query
+    return {"query_id": query_id}
+
+
+def answer_join(world: World, call: SimCall) -> object:
+    """What the guard says of a join request; "queue" leaves it to the other administrators."""
+    result = text_of(call.params, "result")
+    if result not in {"approve", "decline", "queue"}:
+        raise bad("wrong result specified")
+    query, chat = _join_query(world, call)
+    if query is not None and chat is not None:
+        del call.bot.queries[text_of(call.params, "chat_join_request_query_id")]
+        user = world.users[query.user_id]
+        if result != "queue" and user.id in chat.requests:
+            _settle_request(world, call, chat, user, is_let_in=result == "approve")
+    world.note_applied(call, chat_id=chat.id if chat is not None else 0, text=result)
+    return True
+
+
+def show_join_app(world: World, call: SimCall) -> object:
+    """A Mini App for whoever asks to be let in; the query stays open."""
+    url = text_of(call.params, "web_app_url")
+    if not url.lower().startswith("https://"):
+        raise bad(f"Web App URL '{url}' is invalid: only HTTPS links are allowed")
+    _, chat = _join_query(world, call)
+    world.note_applied(call, chat_id=chat.id if chat is not None else 0, text=url)
+    return True
+
+
+def _join_query(world: World, call: SimCall) -> tuple[SimQuery | None, SimChat | None]:
+    query = call.bot.queries.get(text_of(call.params, "chat_join_request_query_id"))
+    if query is None or query.kind != "join":
+        if not world.options.accept_any_chat:
+            raise bad("query is too old and response timeout expired or query ID is invalid")
+        return None, None
+    return query, world.chats.get(query.chat_id or 0)
 
 
 def _count_requests(chat: SimChat, link: object) -> None:
@@ -540,14 +605,18 @@ def decide_request(world: World, call: SimCall) -> object:
         if chat.is_lenient and user.id not in chat.members:
             return _applied(world, call, chat, user)
         raise bad("USER_ALREADY_PARTICIPANT" if member.is_inside else "HIDE_REQUESTER_MISSING")
-    request = chat.requests.pop(user.id)
-    _count_requests(chat, request.get("invite_link"))
-    if call.method == "approveChatJoinRequest":
-        link = request.get("invite_link")
-        change_member(world, chat, user, SimMember(), by=call.bot.user, link=link if isinstance(link, dict) else None)
-        if chat.type != "channel":
-            tell(world, call.bot, chat, {"new_chat_members": [user.as_json()]}, sender=user)
+    _settle_request(world, call, chat, user, is_let_in=call.method == "approveChatJoinRequest")
     return _applied(world, call, chat, user)
+
+
+def _settle_request(world: World, call: SimCall, chat: SimChat, user: SimUser, *, is_let_in: bool) -> None:
+    link = chat.requests.pop(user.id).get("invite_link")
+    _count_requests(chat, link)
+    if not is_let_in:
+        return
+    change_member(world, chat, user, SimMember(), by=call.bot.user, link=link if isinstance(link, dict) else None)
+    if chat.type != "channel":
+        tell(world, call.bot, chat, {"new_chat_members": [user.as_json()]}, sender=user)
 
 
 # Forum topics
@@ -689,43 +758,6 @@ def chat_action(world: World, call: SimCall) -> object:
     return True
 
 
-def profile_photos(world: World, call: SimCall) -> object:
-    user = world.users.get(integer(call.params, "user_id"))
-    if user is None:
-        raise bad("user not found")
-    offset, limit = integer(call.params, "offset"), min(max(integer(call.params, "limit", 100), 1), 100)
-    return {"total_count": len(user.photos), "photos": user.photos[offset : offset + limit]}
-
-
-def personal_messages(world: World, call: SimCall) -> object:
-    """The newest messages of the channel that a person's profile shows."""
-    user = world.users.get(integer(call.params, "user_id"))
-    if user is None:
-        raise bad("user not found")
-    chat = world.chats.get(user.personal_chat)
-    limit = min(max(integer(call.params, "limit", 20), 1), 20)
-    return [chat.messages[number] for number in sorted(chat.messages, reverse=True)[:limit]] if chat is not None else []
-
-
-def set_profile_photo(world: World, call: SimCall) -> object:
-    given = mapping(call.params, "photo", what="InputProfilePhoto") or {}
-    field = "animation" if given.get("type") == "animated" else "photo"
-    if given.get("type") not in {"static", "animated"}:
-        raise bad("invalid profile photo type specified" if given else "there is no photo in the request")
-    if not text_of(given, field).startswith("attach://"):
-        raise bad("photo must be uploaded as a file")
-    stored = taken(world, call, field, "photo", given)
-    call.bot.user.photos.insert(0, stored.sizes)
-    world.note_applied(call)
-    return True
-
-
-def remove_profile_photo(world: World, call: SimCall) -> object:
-    del call.bot.user.photos[:1]
-    world.note_applied(call)
-    return True
-
-
 _RESTRICT = "not enough rights to restrict/unrestrict chat member"
 
 CHATS: dict[str, Handler] = {
@@ -736,10 +768,11 @@ CHATS: dict[str, Handler] = {
     "banChatMember": _set_member("kicked", "can_restrict_members", _RESTRICT),
     "unbanChatMember": _set_member("left", "can_restrict_members", _RESTRICT),
     "restrictChatMember": _set_member("restricted", "can_restrict_members", _RESTRICT),
+    "banChatSenderChat": ban_sender,
+    "unbanChatSenderChat": ban_sender,
     "promoteChatMember": promote,
     "setChatAdministratorCustomTitle": set_custom_title,
     "setChatMemberTag": set_tag,
-    "setUserEmojiStatus": set_emoji_status,
     "setChatPermissions": set_permissions,
     "leaveChat": leave,
     "setChatTitle": set_title,
@@ -761,6 +794,8 @@ CHATS: dict[str, Handler] = {
     "revokeChatInviteLink": revoke_link,
     "approveChatJoinRequest": decide_request,
     "declineChatJoinRequest": decide_request,
+    "answerChatJoinRequestQuery": answer_join,
+    "sendChatJoinRequestWebApp": show_join_app,
     "createForumTopic": create_topic,
     "editForumTopic": edit_topic,
     "closeForumTopic": close_topic,
@@ -772,8 +807,4 @@ CHATS: dict[str, Handler] = {
     "hideGeneralForumTopic": hide_topic,
     "unhideGeneralForumTopic": unhide_topic,
     "sendChatAction": chat_action,
-    "getUserProfilePhotos": profile_photos,
-    "getUserPersonalChatMessages": personal_messages,
-    "setMyProfilePhoto": set_profile_photo,
-    "removeMyProfilePhoto": remove_profile_photo,
 }

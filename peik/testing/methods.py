@@ -19,11 +19,12 @@ from peik.testing.answer import (
     text_of,
     too_many,
 )
-from peik.testing.business import BUSINESS, balance, receive
-from peik.testing.chats import CHATS
+from peik.testing.business import BUSINESS, balance, receive, renew
+from peik.testing.chats import CHATS, SUBSCRIPTION_S
 from peik.testing.edits import EDITS
+from peik.testing.media import taken
 from peik.testing.posting import caption, check_connection, inline_keyboard, known_chat, message_text, tell, visible
-from peik.testing.sends import SENDS, Handler, checked_invoice, game_scores, send_anything, set_game_score
+from peik.testing.sends import SENDS, Handler, bill, checked_invoice, game_scores, send_anything, set_game_score
 from peik.testing.stickers import STICKERS
 from peik.testing.webhooks import POLLING, WEBHOOKS
 from peik.testing.world import RIGHTS, SimBot, SimCall, SimQuery, SimUser, World
@@ -233,6 +234,63 @@ def get_default_rights(world: World, call: SimCall) -> object:
     return usual | {name: value for name, value in (held if isinstance(held, dict) else {}).items() if name in usual}
 
 
+# Profiles, of people and of the bot
+
+
+def set_emoji_status(world: World, call: SimCall) -> object:
+    user = world.users.get(integer(call.params, "user_id"))
+    if user is None:
+        raise bad("user not found")
+    user.emoji_status = text_of(call.params, "emoji_status_custom_emoji_id")
+    world.note_applied(call, chat_id=user.id, text=user.emoji_status)
+    return True
+
+
+def profile_photos(world: World, call: SimCall) -> object:
+    user = world.users.get(integer(call.params, "user_id"))
+    if user is None:
+        raise bad("user not found")
+    offset, limit = integer(call.params, "offset"), min(max(integer(call.params, "limit", 100), 1), 100)
+    return {"total_count": len(user.photos), "photos": user.photos[offset : offset + limit]}
+
+
+def profile_audios(world: World, call: SimCall) -> object:
+    user = world.users.get(integer(call.params, "user_id"))
+    if user is None:
+        raise bad("user not found")
+    offset, limit = integer(call.params, "offset"), min(max(integer(call.params, "limit", 100), 1), 100)
+    return {"total_count": len(user.audios), "audios": user.audios[offset : offset + limit]}
+
+
+def personal_messages(world: World, call: SimCall) -> object:
+    """The newest messages of the channel that a person's profile shows."""
+    user = world.users.get(integer(call.params, "user_id"))
+    if user is None:
+        raise bad("user not found")
+    chat = world.chats.get(user.personal_chat)
+    limit = min(max(integer(call.params, "limit", 20), 1), 20)
+    return [chat.messages[number] for number in sorted(chat.messages, reverse=True)[:limit]] if chat is not None else []
+
+
+def set_profile_photo(world: World, call: SimCall) -> object:
+    given = mapping(call.params, "photo", what="InputProfilePhoto") or {}
+    field = "animation" if given.get("type") == "animated" else "photo"
+    if given.get("type") not in {"static", "animated"}:
+        raise bad("invalid profile photo type specified" if given else "there is no photo in the request")
+    if not text_of(given, field).startswith("attach://"):
+        raise bad("photo must be uploaded as a file")
+    stored = taken(world, call, field, "photo", given)
+    call.bot.user.photos.insert(0, stored.sizes)
+    world.note_applied(call)
+    return True
+
+
+def remove_profile_photo(world: World, call: SimCall) -> object:
+    del call.bot.user.photos[:1]
+    world.note_applied(call)
+    return True
+
+
 # Queries that people ask
 
 
@@ -325,6 +383,16 @@ def _pay(world: World, call: SimCall, query_id: str) -> None:
         what = {"invoice_payload": payment["invoice_payload"]}
         charge_id = receive(world, call.bot, integer(payment, "total_amount"), **partner, **what)
     payment |= {"telegram_payment_charge_id": charge_id, "provider_payment_charge_id": f"test_{charge_id[:12]}"}
+    period_s = integer(asked, "period_s")
+    if period_s:
+        payment |= {
+            "is_recurring": True,
+            "is_first_recurring": True,
+            "subscription_expiration_date": int(call.now) + period_s,
+        }
+        held: Json = {"user_id": user.id, "invoice_payload": payment["invoice_payload"], "is_canceled": False}
+        call.bot.subscriptions[charge_id] = held | {"payment": payment, "period_s": period_s}
+        world.schedule(call.now + period_s, lambda: renew(world, call.bot, charge_id))
     message = tell(world, call.bot, world.dialog(call.bot, user), {"successful_payment": payment}, sender=user)
     world.push(call.bot, "message", visible(message), date=call.now)
 
@@ -351,11 +419,32 @@ def get_file(world: World, call: SimCall) -> object:
     return stored.as_json() | {"file_path": stored.path}
 
 
+INVOICES_MAX = 1_000  # of a bot
+
+
 def invoice_link(world: World, call: SimCall) -> object:
-    checked_invoice(call.params)
+    invoice = checked_invoice(call.params)
+    period_s = integer(call.params, "subscription_period")
+    if period_s and (period_s != SUBSCRIPTION_S or invoice["currency"] != "XTR"):
+        raise bad("SUBSCRIPTION_PERIOD_INVALID")
     link = f"https://t.me/$peik{world.chance.getrandbits(48):x}"
+    call.bot.invoices[link] = {"invoice": invoice, "bill": bill(call.params), "period_s": period_s}
+    while len(call.bot.invoices) > INVOICES_MAX:
+        del call.bot.invoices[next(iter(call.bot.invoices))]
     world.note_applied(call, text=link)
     return link
+
+
+def edit_subscription(world: World, call: SimCall) -> object:
+    """The bot ends a subscription with its month, or lets the person take it up again."""
+    held = call.bot.subscriptions.get(text_of(call.params, "telegram_payment_charge_id"))
+    if held is None or held["user_id"] != integer(call.params, "user_id"):
+        if held is not None or not world.options.accept_any_chat:
+            raise bad("CHARGE_NOT_FOUND")
+    else:
+        held["is_canceled"] = flag(call.params, "is_canceled")
+    world.note_applied(call, chat_id=integer(call.params, "user_id"))
+    return True
 
 
 def refund(world: World, call: SimCall) -> object:
@@ -384,20 +473,36 @@ def refund(world: World, call: SimCall) -> object:
     return True
 
 
-def prepared(world: World, call: SimCall) -> object:
-    """What a person may send from a Mini App: an inline result, for a day, or a button."""
+def prepared_message(world: World, call: SimCall) -> object:
+    """What a person may send from a Mini App, for a day."""
     _known_user(world, call)
+    result = _result(call)
     fresh = f"{world.chance.getrandbits(48):x}"
-    found: Json = {"id": fresh}
-    if call.method == "savePreparedInlineMessage":
-        result = mapping(call.params, "result", what="InlineQueryResult")
-        if result is None:
-            raise bad("can't parse InlineQueryResult: expected an Object")
-        call.bot.results[fresh] = result
-        found["expiration_date"] = int(call.now) + DAY_S
-        world.schedule(call.now + DAY_S, lambda: _let_lapse(call.bot, fresh))
+    call.bot.results[fresh] = result
+    world.schedule(call.now + DAY_S, lambda: _let_lapse(call.bot, fresh))
     world.note_applied(call)
-    return found
+    return {"id": fresh, "expiration_date": int(call.now) + DAY_S}
+
+
+def prepared_button(world: World, call: SimCall) -> object:
+    """A button by which a person shares people or a chat, or makes a bot, from within a Mini App."""
+    _known_user(world, call)
+    button = mapping(call.params, "button", what="keyboard button")
+    if button is None or not button.get("text"):
+        raise bad("can't parse keyboard button: KeyboardButton must be a String or an Object")
+    if not any(isinstance(button.get(name), dict) for name in ("request_users", "request_chat", "request_managed_bot")):
+        raise bad("BUTTON_TYPE_INVALID")
+    fresh = f"{world.chance.getrandbits(48):x}"
+    call.bot.buttons[fresh] = button
+    world.note_applied(call)
+    return {"id": fresh}
+
+
+def _result(call: SimCall) -> Json:
+    result = mapping(call.params, "result", what="InlineQueryResult")
+    if result is None:
+        raise bad("can't parse InlineQueryResult: expected an Object")
+    return result
 
 
 DAY_S = 86_400
@@ -419,11 +524,19 @@ def answer_web_app(world: World, call: SimCall) -> object:
     query = call.bot.queries.pop(text_of(call.params, "web_app_query_id"), None)
     if (query is None or query.kind != "web_app") and not world.options.accept_any_chat:
         raise bad("query is too old and response timeout expired or query ID is invalid")
-    result = mapping(call.params, "result", what="InlineQueryResult")
-    if result is None:
-        raise bad("can't parse InlineQueryResult: expected an Object")
-    content = inline_content(world, result)
+    content = inline_content(world, _result(call))
     world.note_applied(call, text=str(content.get("text", "")))
+    return {"inline_message_id": keep_inline(world, call.bot, content)}
+
+
+def answer_guest(world: World, call: SimCall) -> object:
+    """The bot's answer in a chat that it is not in, to whoever has called it there; each call is answered once."""
+    content = inline_content(world, _result(call))
+    query = call.bot.queries.pop(text_of(call.params, "guest_query_id"), None)
+    if (query is None or query.kind != "guest") and not world.options.accept_any_chat:
+        raise bad("query is too old and response timeout expired or query ID is invalid")
+    chat_id = (query.chat_id or 0) if query is not None else 0
+    world.note_applied(call, chat_id=chat_id, text=str(content.get("text", "")))
     return {"inline_message_id": keep_inline(world, call.bot, content)}
 
 
@@ -452,9 +565,59 @@ def keep_inline(world: World, bot: SimBot, content: Json) -> str:
     return inline_id
 
 
-def inline_message(world: World, call: SimCall) -> object:
-    world.note_applied(call)
-    return {"inline_message_id": f"{world.chance.getrandbits(128):032x}"}
+# What a passport is made of, and what of it may be wrong.
+_PASSPORT = frozenset({
+    "personal_details", "passport", "driver_license", "identity_card", "internal_passport", "address", "utility_bill",
+    "bank_statement", "rental_agreement", "passport_registration", "temporary_registration", "phone_number", "email",
+})  # fmt: skip
+_PASSPORT_SOURCES = frozenset({
+    "", "unspecified", "data", "front_side", "reverse_side", "selfie", "translation_file", "translation_files", "file", "files",
+})  # fmt: skip
+
+
+def passport_errors(world: World, call: SimCall) -> object:
+    """What is wrong with somebody's passport data, in place of what was said before."""
+    user = _known_user(world, call)
+    errors = sequence(call.params, "errors", what="PassportElementError")
+    if errors is None:
+        raise bad("can't parse errors JSON object")
+    for one in errors:
+        said = ""
+        if not isinstance(one, dict):
+            said = "expected an Object"
+        elif one.get("type") not in _PASSPORT:
+            said = "wrong Telegram Passport element type specified"
+        elif not isinstance(one.get("message"), str):
+            said = 'can\'t find field "message"'
+        elif one.get("source", "") not in _PASSPORT_SOURCES:
+            said = "wrong source specified"
+        if said:
+            raise bad(f"can't parse PassportElementError: {said}")
+    call.bot.passport_errors[user.id if user is not None else 0] = errors
+    world.note_applied(call, chat_id=user.id if user is not None else 0)
+    return True
+
+
+VERIFIED_TEXT_MAX = 70
+
+
+def verify(world: World, call: SimCall) -> object:
+    """verifyUser, verifyChat and their opposites: on behalf of the organization that the bot stands for."""
+    field = "user_id" if "User" in call.method else "chat_id"
+    chat = known_chat(world, call.bot, call.params, field)
+    if field == "user_id" and chat.user is None:
+        raise bad("user not found")
+    if not (call.bot.may_verify or world.options.accept_any_chat):
+        raise bad("BOT_VERIFIER_FORBIDDEN")
+    said = text_of(call.params, "custom_description")
+    if len(said) > VERIFIED_TEXT_MAX:
+        raise bad("CUSTOM_DESCRIPTION_TOO_LONG")
+    if call.method.startswith("verify"):
+        call.bot.verified[chat.id] = said
+    else:
+        call.bot.verified.pop(chat.id, None)
+    world.note_applied(call, chat_id=chat.id, text=said)
+    return True
 
 
 def managed_token(world: World, call: SimCall) -> object:
@@ -515,39 +678,16 @@ def truth(world: World, call: SimCall) -> object:
     return True
 
 
-def remembered(default: object, field: str = "") -> Handler:
-    """A read of what the matching set… has said."""
-
-    def read(world: World, call: SimCall) -> object:
-        params = call.bot.settings.get(call.method[3:])
-        if not isinstance(params, dict) or field not in params:
-            return default
-        return params[field] if isinstance(default, list) else {field: params[field]}
-
-    return read
-
-
 # What every known method without rules of its own does instead.
-_YES = "Accepted, once its chat or business connection is known; nothing changes."
 NOT_IMITATED = {
     **dict.fromkeys(
-        (
-            "answerChatJoinRequestQuery", "banChatSenderChat", "editUserStarSubscription", "removeChatVerification",
-            "removeUserVerification", "sendChatJoinRequestWebApp", "sendMessageDraft", "sendRichMessageDraft",
-            "unbanChatSenderChat", "verifyChat", "verifyUser",
-        ),
-        _YES,
+        ("sendRichMessage",), "A message with whatever text it has, as any send that is newer than the simulator."
     ),
-    "setPassportDataErrors": "Accepted; its parameters are kept, and nothing else changes.",
-    **dict.fromkeys(("getUserChatBoosts", "getUserProfileAudios"), "Always the same: nothing, or none."),
-    "savePreparedKeyboardButton": "An id; nothing is kept under it.",
-    "answerGuestQuery": "Taken at any time, with the id of an inline message.",
-    "sendRichMessage": "A message with whatever text it has, as any send that is newer than the simulator.",
-}  # fmt: skip
+    "sendRichMessageDraft": "Accepted, once its chat is known; nothing changes.",
+}
 
 METHODS: dict[str, Handler] = {
-    **{name: truth for name, what in NOT_IMITATED.items() if what == _YES},
-    "setPassportDataErrors": truth,
+    "sendRichMessageDraft": truth,
     **SENDS,
     **EDITS,
     **POLLING,
@@ -576,23 +716,30 @@ METHODS: dict[str, Handler] = {
     "setChatMenuButton": set_menu,
     "getMyDefaultAdministratorRights": get_default_rights,
     "setMyDefaultAdministratorRights": set_default_rights,
+    "setUserEmojiStatus": set_emoji_status,
+    "getUserProfilePhotos": profile_photos,
+    "getUserProfileAudios": profile_audios,
+    "getUserPersonalChatMessages": personal_messages,
+    "setMyProfilePhoto": set_profile_photo,
+    "removeMyProfilePhoto": remove_profile_photo,
     "getMyStarBalance": star_balance,
     "getStarTransactions": star_transactions,
     "setGameScore": set_game_score,
     "getGameHighScores": game_scores,
     "createInvoiceLink": invoice_link,
     "refundStarPayment": refund,
-    "savePreparedInlineMessage": prepared,
-    "savePreparedKeyboardButton": prepared,
-    "answerGuestQuery": inline_message,
+    "savePreparedInlineMessage": prepared_message,
+    "savePreparedKeyboardButton": prepared_button,
+    "answerGuestQuery": answer_guest,
+    "setPassportDataErrors": passport_errors,
+    "editUserStarSubscription": edit_subscription,
+    **dict.fromkeys(("verifyUser", "verifyChat", "removeUserVerification", "removeChatVerification"), verify),
     "answerWebAppQuery": answer_web_app,
     "getManagedBotToken": managed_token,
     "replaceManagedBotToken": managed_token,
     "getBusinessConnection": business_connection,
-    "getUserProfileAudios": remembered({"total_count": 0, "audios": []}),
     "getManagedBotAccessSettings": managed_access,
     "setManagedBotAccessSettings": set_managed_access,
-    "getUserChatBoosts": remembered({"boosts": []}),
 }
 
 _BY_LOWER: dict[str, tuple[str, Handler]] = {name.lower(): (name, handler) for name, handler in METHODS.items()}

@@ -107,6 +107,8 @@ def post(world: World, call: SimCall, chat: SimChat, content: Json, *, text: str
         message.update(around)
     message.update(content)
     world.keep(chat, message_id, message)
+    if chat.drafts:
+        chat.drafts.clear()
     if chat.more:
         world.let_expire(chat, message_id)
     thread = message.get("message_thread_id")

@@ -18,6 +18,7 @@ from peik.testing.answer import (
 )
 from peik.testing.media import CAPTIONED, described, hidden, take, taken
 from peik.testing.posting import (
+    TEXT_MAX,
     caption,
     charge,
     envelope,
@@ -26,6 +27,7 @@ from peik.testing.posting import (
     message_text,
     origin,
     post,
+    thread,
     words,
     writable_chat,
 )
@@ -138,6 +140,40 @@ def send_media_group(world: World, call: SimCall) -> object:
         post(world, call, chat, {"media_group_id": group_id, **item}, text=str(item.get("caption", "")), amount=0)
         for item in items
     ]
+
+
+DRAFT_S = 30.0
+
+
+def send_draft(world: World, call: SimCall) -> object:
+    """sendMessageDraft: what the bot is writing just now. It is gone after half a minute, or when a message comes."""
+    content = _draft(world, call)
+    chat = writable_chat(world, call.bot, call.params)
+    if not chat.is_private:
+        raise bad("TEXTDRAFT_PEER_INVALID")
+    draft_id = integer(call.params, "draft_id")
+    if not draft_id:
+        raise bad("RANDOM_ID_EMPTY")
+    thread_id = thread(call.params, chat)
+    around: Json = {"message_thread_id": thread_id} if thread_id else {}
+    for name in ("can_stop", "keep_on_stop"):
+        if flag(call.params, name):
+            around[name] = True
+    shown = chat.drafts[draft_id] = {**around, **content}
+    world.schedule(call.now + DRAFT_S, lambda: _let_fade(chat, draft_id, shown))
+    return True
+
+
+def _draft(world: World, call: SimCall) -> Json:
+    text, entities = words(world, call.params, "text", mode_field="parse_mode", entities_field="entities")
+    if len(text) > TEXT_MAX:
+        raise bad("MESSAGE_TOO_LONG")
+    return {"text": text} | ({"entities": entities} if entities else {})
+
+
+def _let_fade(chat: SimChat, draft_id: int, shown: Json) -> None:
+    if chat.drafts.get(draft_id) is shown:
+        del chat.drafts[draft_id]
 
 
 def send_location(world: World, call: SimCall) -> object:
@@ -341,10 +377,14 @@ def send_invoice(world: World, call: SimCall) -> object:
     return message
 
 
-def _keep_bill(chat: SimChat, message: Json, params: Params) -> None:
+def bill(params: Params) -> Json:
+    """What stands behind an invoice and no message shows."""
     asked = [name for name in ("name", "phone_number", "email", "shipping_address") if flag(params, f"need_{name}")]
-    bill: Json = {"payload": text_of(params, "payload"), "is_flexible": flag(params, "is_flexible"), "needs": asked}
-    chat.bills[integer(message, "message_id")] = bill
+    return {"payload": text_of(params, "payload"), "is_flexible": flag(params, "is_flexible"), "needs": asked}
+
+
+def _keep_bill(chat: SimChat, message: Json, params: Params) -> None:
+    chat.bills[integer(message, "message_id")] = bill(params)
     while len(chat.bills) > BILLS_MAX:
         del chat.bills[next(iter(chat.bills))]
 
@@ -634,6 +674,7 @@ SENDS: dict[str, Handler] = {
     "sendVoice": send_media("voice"),
     "sendVideoNote": send_media("video_note"),
     "sendSticker": send_media("sticker"),
+    "sendMessageDraft": send_draft,
     "sendMediaGroup": send_media_group,
     "sendPaidMedia": send_paid_media,
     "sendLivePhoto": send_live_photo,

@@ -5,9 +5,9 @@ import re
 from collections.abc import Callable
 
 from peik.errors import BadInput
-from peik.testing import chats, edits, media, methods, stickers, webhooks, wire
+from peik.testing import business, chats, edits, media, methods, stickers, webhooks, wire
 from peik.testing.answer import Answer, Json, Params, Pending, Refusal, UploadedFile, failure, integer, success
-from peik.testing.business import add_tasks, buy, connect, pay, receive, tick
+from peik.testing.business import add_tasks, buy, connect, pay, receive, subscribe, tick
 from peik.testing.entities import formatted, may_have_links
 from peik.testing.faults import PLAIN, Exchange, Fault, How, Kind, Options, planned
 from peik.testing.media import described, kept
@@ -197,13 +197,19 @@ class Telegram(World):
     def chat(
         self, kind: ChatType, title: str = "", *, chat_id: int | None = None, username: str | None = None,
         is_forum: bool = False, bots: list[BotRef] | None = None, slow_mode_s: int = 0, parent: int = 0,
+        guard: BotRef | None = None,
     ) -> SimChat:  # fmt: skip
-        """A new group, supergroup or channel with these bots in it; with `parent` the direct messages of that channel."""
+        """A new group, supergroup or channel with these bots in it; with `parent` the direct messages of that channel.
+
+        The `guard` is asked about each who wants to come in.
+        """
         members = [self.bot(bot) for bot in bots or []]
         made = add_chat(self, kind, chat_id=chat_id, title=title, username=username, is_forum=is_forum, bots=members)
         if parent:
             made.parent = parent
             made.refresh()
+        if guard is not None:
+            made.guard = self.bot(guard).id
         if slow_mode_s:
             made.more["slow_mode_delay"] = slow_mode_s
         return made
@@ -215,10 +221,12 @@ class Telegram(World):
     def write(
         self, bot: BotRef, user: UserRef, text: str = "", *, chat: ChatRef | None = None, thread_id: int | None = None,
         reply_to: int | None = None, date: float | None = None, content: Json | None = None, connection: str = "",
+        sender_chat: SimChat | int | None = None,
     ) -> Json:  # fmt: skip
         """A person writes, to the bot or in a chat; the message. `content` is any other content than text.
 
-        With `connection` the person writes to that business account, and the bot sees it.
+        With `connection` the person writes to that business account, and the bot sees it; with `sender_chat` in the name of
+        that channel.
         """
         one = self.bot(bot)
         body: Json = content if content is not None else {"text": text}
@@ -227,6 +235,7 @@ class Telegram(World):
         return write(
             self, one, self._user(user), body,
             chat=self._chat(one, chat), thread_id=thread_id, reply_to=reply_to, date=date,
+            sender_chat=None if sender_chat is None else self._place(sender_chat),
         )  # fmt: skip
 
     def upload(
@@ -333,12 +342,53 @@ class Telegram(World):
         one.managed[bot_id] = {"is_access_restricted": False}
         self.push(one, "managed_bot", {"user": self._user(user).as_json(), "bot": made.user.as_json()})
 
-    def pay(self, bot: BotRef, user: UserRef, message: Json) -> str:
-        """A person presses Pay under an invoice; the id of the query. What the bot agrees to is paid.
+    def pay(self, bot: BotRef, user: UserRef, message: Json | str) -> str:
+        """A person presses Pay under an invoice, or opens its link; the id of the query. What the bot agrees to is paid.
 
         A flexible invoice asks for shipping first; the first option is taken, and the pre-checkout query follows.
         """
         return pay(self, self.bot(bot), self._user(user), message)
+
+    def subscribe(self, bot: BotRef, user: UserRef, charge_id: str, *, is_on: bool = True) -> None:
+        """A person ends a subscription that they pay in Stars, or takes it up again; the bot is told."""
+        subscribe(self, self.bot(bot), self._user(user), charge_id, is_on=is_on)
+
+    def boost(self, chat: SimChat | int, user: UserRef) -> Json:
+        """A person with Premium boosts a chat for a month; the boost. Bots that are administrators are told."""
+        return business.boost(self, self._place(chat), self._user(user))
+
+    def unboost(self, chat: SimChat | int, user: UserRef) -> None:
+        """All boosts of that person end."""
+        business.unboost(self, self._place(chat), self._user(user))
+
+    def guest(self, bot: BotRef, user: UserRef, text: str, *, chat: ChatRef) -> str:
+        """A person calls the bot in a chat that it is not in; the id for answerGuestQuery."""
+        one, person = self.bot(bot), self._user(user)
+        return guest(self, one, person, self._known(one, chat), text)
+
+    def share(
+        self, bot: BotRef, user: UserRef, request_id: int, *users: int, chat: SimChat | int | None = None
+    ) -> Json:  # fmt: skip
+        """A person picks people, or a chat, by a keyboard button; the message that tells it."""
+        one, person = self.bot(bot), self._user(user)
+        place = None if chat is None else self._place(chat)
+        return share(self, one, person, request_id, [self._user(who) for who in users], place)
+
+    def drafts(self, bot: BotRef, user: UserRef) -> dict[int, Json]:
+        """What the bot is writing to a person just now, by its own ids."""
+        self.run_due()
+        return dict(self.dialog(self.bot(bot), self._user(user)).drafts)
+
+    def stop(self, bot: BotRef, user: UserRef, draft_id: int) -> None:
+        """A person stops a draft, if its bot lets them; the bot is told."""
+        stop(self, self.bot(bot), self._user(user), draft_id)
+
+    def song(self, bot: BotRef, user: UserRef, file: UploadedFile) -> None:
+        """A person's newest profile audio, with ids for this bot."""
+        one = self.bot(bot)
+        face = described(kept(one, file, "audio", {}), {})["audio"]
+        assert isinstance(face, dict)
+        self._user(user).audios.insert(0, face)
 
     def connect(
         self, bot: BotRef, user: UserRef, connection_id: str, *, is_enabled: bool = True, **rights: bool
@@ -495,6 +545,7 @@ def write(
     thread_id: int | None,
     reply_to: int | None,
     date: float | None,
+    sender_chat: SimChat | None = None,
 ) -> Json:
     """A person's message: to the bot, or in a group to all bots in it. In a channel it is a post."""
     now = world.now()
@@ -505,11 +556,7 @@ def write(
         set_standing(world, bot, chat, user, "member")
     message_id = chat.next_message_id()
     at = int(now if date is None else date)
-    message: Json = {"message_id": message_id}
-    if chat.type == "channel":
-        message["sender_chat"] = chat.as_json()
-    else:
-        message["from"] = user.as_json()
+    message: Json = {"message_id": message_id, **_sender(chat, user, sender_chat)}
     message |= {"chat": chat.as_json(), "date": at}
     if not chat.is_private and chat.members.get(user.id, _NOBODY).tag:
         message["sender_tag"] = chat.members[user.id].tag
@@ -520,12 +567,7 @@ def write(
     if reply_to in chat.messages:
         message["reply_to_message"] = visible(chat.messages[reply_to])
     message |= content
-    for field, entities_field in (("text", "entities"), ("caption", "caption_entities")):
-        text = content.get(field)
-        if isinstance(text, str) and entities_field not in content and may_have_links(text):
-            entities = formatted(text, "", None)[1]
-            if entities:
-                message[entities_field] = entities
+    message |= _found(content)
     world.keep(chat, message_id, message)
     world.let_expire(chat, message_id)
     kind = "channel_post" if chat.type == "channel" else "message"
@@ -537,7 +579,64 @@ def write(
     return message
 
 
+def _sender(chat: SimChat, user: SimUser, sender_chat: SimChat | None) -> Json:
+    """Whose message it is."""
+    if sender_chat is None:
+        return {"sender_chat": chat.as_json()} if chat.type == "channel" else {"from": user.as_json()}
+    if sender_chat.id in chat.banned:
+        raise BadInput(code="banned", detail=f"Chat {sender_chat.id} is banned in chat {chat.id}.")
+    return {"from": CHANNEL_BOT, "sender_chat": sender_chat.as_json()}
+
+
+def _found(content: Json) -> Json:
+    """The links, names and commands in what a person writes."""
+    found: Json = {}
+    for field, entities_field in (("text", "entities"), ("caption", "caption_entities")):
+        text = content.get(field)
+        if isinstance(text, str) and entities_field not in content and may_have_links(text):
+            entities = formatted(text, "", None)[1]
+            if entities:
+                found[entities_field] = entities
+    return found
+
+
 _NOBODY = SimMember(status="left")
+# Whom Telegram names as the sender of what is written in the name of a channel.
+CHANNEL_BOT: Json = {"id": 136_817_688, "is_bot": True, "first_name": "Channel", "username": "Channel_Bot"}
+
+
+def guest(world: World, bot: SimBot, user: SimUser, chat: SimChat, text: str) -> str:
+    query_id = str(world.chance.getrandbits(62))
+    bot.queries[query_id] = SimQuery(kind="guest", asked_at=world.now(), chat_id=chat.id, user_id=user.id)
+    now = int(world.now())
+    message: Json = {"message_id": chat.next_message_id(), "from": user.as_json(), "chat": chat.as_json(), "date": now}
+    world.push(bot, "guest_message", {**message, "text": text, "guest_query_id": query_id}, date=now)
+    return query_id
+
+
+def share(
+    world: World, bot: SimBot, user: SimUser, request_id: int, users: list[SimUser], chat: SimChat | None
+) -> Json:
+    if chat is not None:
+        content: Json = {"chat_shared": {"request_id": request_id, "chat_id": chat.id, "title": chat.title}}
+    else:
+        people = [{"user_id": one.id, "first_name": one.first_name} for one in users]
+        content = {"users_shared": {"request_id": request_id, "users": people, "user_ids": [one.id for one in users]}}
+        if len(users) == 1:
+            content["user_shared"] = {"request_id": request_id, "user_id": users[0].id}
+    return told_by(world, bot, world.dialog(bot, user), content, user)
+
+
+def stop(world: World, bot: SimBot, user: SimUser, draft_id: int) -> None:
+    chat = world.dialog(bot, user)
+    draft = chat.drafts.get(draft_id)
+    if draft is None or not draft.get("can_stop"):
+        raise BadInput(code="no_draft", detail=f"Bot {bot.id} writes no draft {draft_id} that user {user.id} can stop.")
+    if not draft.get("keep_on_stop"):
+        del chat.drafts[draft_id]
+    thread: Json = {name: draft[name] for name in ("message_thread_id",) if name in draft}
+    told: Json = {"chat": chat.as_json(), "draft_id": draft_id, **thread}
+    world.push(bot, "stopped_message_generation", told)
 
 
 def erase(world: World, bot: SimBot, chat: SimChat, message_ids: list[int]) -> None:

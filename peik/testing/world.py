@@ -67,6 +67,7 @@ class SimUser(msgspec.Struct, kw_only=True):
     is_reachable: bool = True  # False: a bot must not write first
     personal_chat: int = 0  # a channel of theirs that their profile shows
     photos: list[list[Json]] = msgspec.field(default_factory=list)  # of the profile, each in its sizes, newest first
+    audios: list[Json] = msgspec.field(default_factory=list)  # of the profile, newest first
     is_premium: bool = False
     bio: str = ""
     emoji_status: str = ""
@@ -176,6 +177,10 @@ class SimChat(msgspec.Struct, kw_only=True):
     links: dict[str, Json] = msgspec.field(default_factory=dict)  # invite links, by themselves
     comers: dict[str, set[int]] = msgspec.field(default_factory=dict)  # who has come by which link
     requests: dict[int, Json] = msgspec.field(default_factory=dict)  # who asks to be let in
+    guard: int = 0  # the bot that is asked about each of them
+    banned: set[int] = msgspec.field(default_factory=set)  # channels in whose name nobody may write here
+    boosts: dict[int, list[Json]] = msgspec.field(default_factory=dict)  # by person
+    drafts: dict[int, Json] = msgspec.field(default_factory=dict)  # what a bot is still writing, by its own ids
     face: msgspec.Raw = msgspec.field(default_factory=msgspec.Raw)  # as_json, encoded once: it is in every message
 
     def __post_init__(self) -> None:
@@ -357,6 +362,7 @@ class SimQuery(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     asked_at: float
     chat_id: int | None
+    user_id: int = 0
 
 
 class SimBot:
@@ -387,6 +393,12 @@ class SimBot:
         self.results: dict[str, Json] = {}  # of the last answer to an inline query, and prepared ones, by id
         self.inline: dict[str, Json] = {}  # messages that people have sent by way of this bot, by their inline ids
         self.managed: dict[int, Json] = {}  # bots that this one manages, and who may use them
+        self.invoices: dict[str, Json] = {}  # that stand behind links
+        self.subscriptions: dict[str, Json] = {}  # paid in Stars, by the charge that began them
+        self.buttons: dict[str, Json] = {}  # prepared for Mini Apps
+        self.passport_errors: dict[int, list[object]] = {}  # by person
+        self.may_verify = False  # for an organization of its own
+        self.verified: dict[int, str] = {}  # people and chats, with what is said of them
 
     def __repr__(self) -> str:
         return f"Bot({self.id})"

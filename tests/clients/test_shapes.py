@@ -30,6 +30,8 @@ from aiogram.types import (
     InputSticker,
     InputStoryContentPhoto,
     InputTextMessageContent,
+    KeyboardButton,
+    KeyboardButtonRequestUsers,
     LabeledPrice,
     Update,
 )
@@ -120,6 +122,7 @@ async def particular(bot: Bot, telegram: Telegram) -> dict[str, dict[str, Any]]:
     article = InlineQueryResultArticle(
         id="1", title="Tea", input_message_content=InputTextMessageContent(message_text="tea")
     )
+    sharing = KeyboardButton(text="Whom?", request_users=KeyboardButtonRequestUsers(request_id=1))
     checklist = await bot.send_checklist(
         "x", USER, InputChecklist(title="Milk", tasks=[InputChecklistTask(id=1, text="water")])
     )
@@ -132,6 +135,14 @@ async def particular(bot: Bot, telegram: Telegram) -> dict[str, dict[str, Any]]:
     await bot.close_forum_topic(FORUM, topics[1])
     return {
         "AddStickerToSet": {"name": sets[0]},
+        "AnswerChatJoinRequestQuery": {"result": "queue"},
+        "AnswerGuestQuery": {"result": article},
+        "BanChatSenderChat": {"sender_chat_id": GROUP},
+        "UnbanChatSenderChat": {"sender_chat_id": GROUP},
+        "SavePreparedKeyboardButton": {"button": sharing},
+        "SendChatJoinRequestWebApp": {"web_app_url": "https://tea.example"},
+        "SendMessageDraft": {"chat_id": USER},
+        "SetPassportDataErrors": {"errors": []},
         "AnswerCallbackQuery": {"callback_query_id": telegram.press(TOKEN, USER, gone, "x", chat=FORUM)},
         "AnswerInlineQuery": {"inline_query_id": telegram.ask(TOKEN, USER, "inline"), "results": []},
         "AnswerPreCheckoutQuery": {"pre_checkout_query_id": telegram.ask(TOKEN, USER, "pre_checkout", {})},
