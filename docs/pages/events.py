@@ -6,7 +6,7 @@ from docs.pages.markdown import code, table
 from peik.accounts import events as session_events
 from peik.admin import model as admin_events
 from peik.backups import model as backup_events
-from peik.broadcasts import events as broadcast_events
+from peik.broadcasts import model as broadcast_events
 from peik.core import events
 from peik.jobs import events as job_events
 from peik.notifications import events as notification_events

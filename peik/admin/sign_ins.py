@@ -13,6 +13,7 @@ from collections.abc import Callable
 import msgspec
 
 from peik.admin.model import Key, Role, Scope, digest_of, role_of
+from peik.admin.oidc import Identity
 from peik.admin.people import People, Person
 from peik.clock import Clock
 from peik.core.documents import DocumentStore, Filing, StoredDocument
@@ -21,6 +22,7 @@ from peik.errors import Conflict, Forbidden, StoreUnavailable
 COLLECTION = "sign_ins"
 IDLE_MS = 12 * 3_600_000
 AGE_MS = 7 * 86_400_000
+OIDC_AGE_MS = 12 * 3_600_000  # then the provider is asked again: who has left is not told to us
 OWN_MAX = 50  # of one person or key; the oldest gives way
 SEEN_MS = 5 * 60_000  # how exactly its last use is kept: one small commit in five minutes
 _PAGE = 500
@@ -37,6 +39,8 @@ class SignIn(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int
     seen_ms: int
     address: str
+    oidc: str | None = None  # by OpenID Connect: the issuer, and what it calls him
+    role: Role | None = None  # as it said
 
 
 class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +61,10 @@ class SignIns:
         *,
         find_key: Callable[[bytes], Key | None],
         admin_key: str,
+        oidc_stamp: str | None = None,
     ) -> None:
+        """`oidc_stamp`: of the provider that is believed, and of the roles it gives; None: there is none."""
+        self._oidc_stamp = oidc_stamp
         self._documents = documents
         self._people = people
         self._clock = clock
@@ -74,6 +81,11 @@ class SignIns:
 
     async def sign_in_person(self, person: Person, *, address: str) -> str:
         return await self._keep(person.name, address=address, person=person.name, stamp=person.stamp)
+
+    async def sign_in_oidc(self, identity: Identity, *, address: str) -> str:
+        return await self._keep(
+            identity.name, address=address, stamp=self._oidc_stamp, oidc=identity.subject, role=identity.role
+        )
 
     async def find(self, token: str) -> SignedIn | None:
         """Who shows this token; None: nobody (any more)."""
@@ -125,11 +137,21 @@ class SignIns:
         person: str | None = None,
         key_digest: str | None = None,
         stamp: str | None = None,
+        oidc: str | None = None,
+        role: Role | None = None,
     ) -> str:
         token = secrets.token_urlsafe(32)
         now_ms = self._clock.wall_ms()
         kept = SignIn(
-            who=who, person=person, key_digest=key_digest, stamp=stamp, since_ms=now_ms, seen_ms=now_ms, address=address
+            who=who,
+            person=person,
+            key_digest=key_digest,
+            stamp=stamp,
+            since_ms=now_ms,
+            seen_ms=now_ms,
+            address=address,
+            oidc=oidc,
+            role=role,
         )
         await self._documents.file([_filing(_place(token), kept, version=0)])
         await self._keep_bounded(kept)
@@ -151,6 +173,10 @@ class SignIns:
 
     async def _key_of(self, kept: SignIn) -> Key | None:
         """What the sign-in opens now."""
+        if kept.oidc is not None:
+            if self._oidc_stamp is None or kept.stamp != self._oidc_stamp or kept.role is None:
+                return None
+            return Key(id=0, name=kept.who, digest=b"", scopes=(_SCOPE[kept.role],))
         if kept.person is None:
             return self._valid(bytes.fromhex(kept.key_digest or ""))
         person = await self._people.person(kept.person)
@@ -185,12 +211,13 @@ def csrf_of(token: str) -> str:
     return hashlib.blake2b(token.encode(), key=b"csrf of a form", digest_size=16).hexdigest()
 
 
-def _owner(kept: SignIn) -> tuple[str | None, str | None]:
-    return kept.person, kept.key_digest
+def _owner(kept: SignIn) -> tuple[str | None, str | None, str | None]:
+    return kept.person, kept.key_digest, kept.oidc
 
 
 def _is_over(kept: SignIn, now_ms: int) -> bool:
-    return now_ms - kept.seen_ms > IDLE_MS or now_ms - kept.since_ms > AGE_MS
+    age_ms = AGE_MS if kept.oidc is None else OIDC_AGE_MS
+    return now_ms - kept.seen_ms > IDLE_MS or now_ms - kept.since_ms > age_ms
 
 
 def _place(token: str) -> str:

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from peik.accounts import events as session_events
-from peik.broadcasts import events as broadcast_events
+from peik.broadcasts import model as broadcast_events
 from peik.core import events
 from peik.core.letter import State
 from peik.jobs import events as job_events

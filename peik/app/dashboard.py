@@ -22,8 +22,9 @@ from starlette.routing import Match, Route, Router
 from peik.accounts.pages import SessionPages
 from peik.admin.audit import AdminUpkeep
 from peik.admin.model import Role
+from peik.admin.oidc import BACK, oidc_of
 from peik.admin.pages import AuditPages, KeyPages, PeoplePages
-from peik.admin.pages_sign_in import PATH, SignInPages, address_of
+from peik.admin.pages_sign_in import OIDC_PATH, PATH, SignInPages, address_of
 from peik.admin.people import People
 from peik.admin.sign_ins import Attempts, SignedIn, SignIns, csrf_of
 from peik.app.runtime import Runtime
@@ -41,6 +42,7 @@ from peik.outbox.pages import LetterPages, OneLetterPage
 from peik.outbox.pages_dead import DeadPages
 from peik.outbox.pages_lanes import BotPages, LanePages
 from peik.schedules.pages import SchedulePages
+from peik.telegram.wiring import asker_of
 from peik.web.bodies import KIND_BYTES_MAX
 from peik.web.dashboard.board import (
     COOKIE,
@@ -93,9 +95,11 @@ class Door:
         for page in pages:
             assert page[0] in ("GET", "POST"), "forms know no other verbs"
             rows[page[1]][page[0]] = page
+        by_provider = ((OIDC_PATH, sign_in.to_provider), (BACK, sign_in.from_provider)) if sign_in.has_oidc else ()
         in_order = sorted(rows, key=lambda path: path.count("{"))  # `new` is no id of a letter
         routes = [
             Route(PATH, self._guarded(self._strangers), methods=_VERBS),
+            *(Route(path, self._guarded(_preferring(answer)), methods=["GET"]) for path, answer in by_provider),
             Route(PREFIX + "{name}", self._static, methods=["GET"]),
             Route("/admin/", self._home, methods=["GET"]),
             *(Route(path, self._guarded(self._by_verb(rows[path])), methods=_VERBS) for path in in_order),
@@ -338,6 +342,16 @@ class Door:
         return Response(body, problem.status, media_type="text/html; charset=utf-8")
 
 
+def _preferring(answer: Callable[..., Awaitable[Response]]) -> Callable[[Request], Awaitable[Response]]:
+    """For strangers: in the language and the colours that their browser wants."""
+
+    async def asked(request: Request) -> Response:
+        language, theme = _preferred(request)
+        return await answer(request, language=language, theme=theme)
+
+    return asked
+
+
 def _place_of(error: Exception) -> str:
     last = traceback.extract_tb(error.__traceback__)[-1]
     return f"{last.filename.rpartition('/')[2]}:{last.lineno}"
@@ -551,16 +565,24 @@ class Dashboard:
         self._known = peik.outbox.service.known
         documents = peik.store.documents
         people = People(documents, peik.clock)
+        oidc = oidc_of(peik.config, documents, peik.clock, asker_of(peik.config))
         self.board = Board(
             peik,
             renderer,
             people=people,
-            sign_ins=SignIns(documents, people, peik.clock, find_key=peik.keyring.find, admin_key=admin_key),
+            sign_ins=SignIns(
+                documents,
+                people,
+                peik.clock,
+                find_key=peik.keyring.find,
+                admin_key=admin_key,
+                oidc_stamp=None if oidc is None else oidc.stamp,
+            ),
             audit=peik.audit,
         )
         self._live = Live(self.board)
         attempts = Attempts(documents, peik.clock)
-        sign_in = SignInPages(self.board, attempts)
+        sign_in = SignInPages(self.board, attempts, oidc)
         self._upkeep = AdminUpkeep(
             audit=peik.audit,
             sign_ins=self.board.sign_ins,

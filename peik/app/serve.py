@@ -17,6 +17,7 @@ import uvicorn
 import uvloop
 
 from peik.admin.model import weakness_of
+from peik.admin.oidc import check_oidc
 from peik.app import rest
 from peik.app.apis import pulse_of
 from peik.app.dashboard import Dashboard
@@ -197,6 +198,7 @@ async def _serve(config: Config, before: Predecessor | None, lock: OwnerLock | N
     supervisor = Supervisor.of(os.environ)
     events = Events()
     events.listen(EventLog(level=config.log_level))
+    check_oidc(config)
     certificate = certificate_of(config, tell=lambda what: events.tell(DoorsWeak(what=what)))
     place = _Place(config, before)
     config, port = place.config, place.port

@@ -8,6 +8,7 @@ from typing import Protocol
 import msgspec
 
 from peik.core.documents import ContactFilter, StoredDocument
+from peik.core.events import Event
 from peik.core.letter import Chat, OnUncertain
 from peik.core.quiet import Quiet
 from peik.errors import BadInput, Conflict
@@ -464,3 +465,22 @@ class BroadcastLettersPort(Protocol):
 
     def per_s(self, bot_id: int) -> float | None:
         """How many messages of a broadcast the bot may send in a second. None: there is no such bound."""
+
+
+# What can be observed of broadcasts.
+
+
+class BroadcastMoved(Event, frozen=True, kw_only=True):
+    """A broadcast came into another state."""
+
+    broadcast_id: str
+    state: str
+    reason: str | None = None
+
+
+class BroadcastAdvanced(Event, frozen=True, kw_only=True):
+    """More of its recipients have been dealt with."""
+
+    broadcast_id: str
+    total: int
+    done: int

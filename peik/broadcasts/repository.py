@@ -4,12 +4,13 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from peik.broadcasts.events import BroadcastAdvanced, BroadcastMoved
 from peik.broadcasts.model import (
     ACTIVE_COLLECTION,
     COLLECTION,
     KEY_COLLECTION,
     Broadcast,
+    BroadcastAdvanced,
+    BroadcastMoved,
     Phase,
     PhaseStep,
     Recipient,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from peik.accounts import events as session_events
-from peik.broadcasts import events as broadcast_events
+from peik.broadcasts import model as broadcast_events
 from peik.core import events
 from peik.core.letter import State
 from peik.core.lifecycle import EXPIRED, UNCERTAIN, Move

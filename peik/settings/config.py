@@ -67,6 +67,14 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     rate_ip: Rate | None
     rate_wrong: Rate | None
     trusted_proxies: tuple[str, ...]
+    oidc_issuer: str | None
+    oidc_client_id: str | None
+    oidc_client_secret: str | None
+    oidc_scope: str
+    oidc_claim: str
+    oidc_roles: tuple[tuple[str, str], ...]
+    oidc_name: str
+    oidc_url: str | None
     tls_cert: Path | None
     tls_key: Path | None
     ca_file: Path | None

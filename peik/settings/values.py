@@ -99,6 +99,7 @@ Parsed = (
     | SessionsServer
     | Sequence[str]
     | Sequence[Path]
+    | Sequence[tuple[str, str]]
     | Quiet
     | Rate
     | Redelivery
@@ -427,6 +428,41 @@ def parse_auto(text: str) -> bool | None:
 
 def parse_names(text: str) -> tuple[str, ...]:
     return tuple(name.strip() for name in text.split(",") if name.strip())
+
+
+def parse_issuer(text: str) -> str:
+    """As the provider writes it: to a slash more or less it would be another one."""
+    parts = _web_address(text)
+    if parts is None or parts.username is not None or parts.query or parts.fragment or not text.isascii():
+        raise ValueError("an issuer looks like https://sso.example/realms/work")
+    if parts.scheme != "https" and not is_loopback(parts.hostname or ""):
+        raise ValueError("an issuer begins with https://; without TLS nothing that it says can be believed")
+    return text
+
+
+def is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def parse_scope(text: str) -> str:
+    names = text.split()
+    if "openid" not in names:
+        raise ValueError("openid is one of the scopes, or there is no OpenID Connect")
+    return " ".join(names)
+
+
+def parse_oidc_roles(text: str) -> tuple[tuple[str, str], ...]:
+    """Values of the claim, each with its role."""
+    found = []
+    for one in filter(None, map(str.strip, text.split(";" if ";" in text else ","))):
+        value, _, role = (part.strip() for part in one.rpartition("="))
+        if not value or role not in ("viewer", "operator", "admin"):
+            raise ValueError("roles look like peik-admins=admin, support=operator, *=viewer")
+        found.append((value, role))
+    return tuple(found)
 
 
 _FILE_KINDS = ("photo", "video", "video_note", "animation", "audio", "voice", "document", "sticker")

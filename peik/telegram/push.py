@@ -169,11 +169,18 @@ class HttpPusher:
     async def push(
         self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: AddressReach
     ) -> PushAnswer:
+        headers = {"Content-Type": "application/json", **headers}
+        return await self.ask("POST", url, headers, body, timeout_s=timeout_s, reach=reach)
+
+    async def ask(
+        self, verb: str, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: AddressReach
+    ) -> PushAnswer:
+        """Any request. What goes on a kept connection that is closed at that moment is sent once more."""
         parts = urllib.parse.urlsplit(url)
         port = parts.port or (443 if parts.scheme == "https" else 80)
         place = (parts.scheme, parts.hostname or "", port, reach)
         try:
-            payload = _push_request(parts, headers, body)
+            payload = _push_request(verb, parts, headers, body)
             async with asyncio.timeout(timeout_s):
                 return await self._exchange(place, payload)
         except PrivateError as refusal:
@@ -269,14 +276,13 @@ def _pushed(reply: Reply, *, ip_address: str | None) -> PushAnswer | None:
     return PushAnswer(status=reply.status, body=reply.body, retry_after_s=reply.retry_after_s, ip_address=ip_address)
 
 
-def _push_request(parts: urllib.parse.SplitResult, headers: Mapping[str, str], body: bytes) -> bytes:
+def _push_request(verb: str, parts: urllib.parse.SplitResult, headers: Mapping[str, str], body: bytes) -> bytes:
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     lines = [
-        f"POST {target} HTTP/1.1",
+        f"{verb} {target} HTTP/1.1",
         f"Host: {parts.netloc.rpartition('@')[2]}",
         f"User-Agent: Peik/{__version__}",
-        "Content-Type: application/json",
-        f"Content-Length: {len(body)}",
+        *((f"Content-Length: {len(body)}",) if verb != "GET" else ()),
         *(f"{name}: {value}" for name, value in headers.items()),
     ]
     return "\r\n".join(lines).encode("ascii") + b"\r\n\r\n" + body

@@ -2,10 +2,13 @@
 
 import ssl
 import urllib.parse
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+from peik.admin.oidc import OidcAsk
 from peik.app.context import Context
+from peik.core.address import AddressReach
 from peik.core.token import Token
+from peik.inbox.store import PushAnswer
 from peik.settings.config import Config
 from peik.settings.values import RouteAddress, RouteKind
 from peik.telegram.client import BotApiCarrier, HttpDownloader, SplitCarrier
@@ -68,6 +71,22 @@ def poster_of(config: Config) -> HttpPoster:
 def pusher_of(config: Config) -> HttpPusher:
     trust = None if config.ca_file is None else client_context(config.ca_file)
     return HttpPusher(ssl_context=trust)
+
+
+def asker_of(config: Config) -> OidcAsk:
+    """One request to a provider of sign-ins, on a connection of its own."""
+    trust = None if config.ca_file is None else client_context(config.ca_file)
+
+    async def ask(
+        verb: str, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float, reach: AddressReach
+    ) -> PushAnswer:
+        pusher = HttpPusher(ssl_context=trust)
+        try:
+            return await pusher.ask(verb, url, headers, body, timeout_s=timeout_s, reach=reach)
+        finally:
+            await pusher.close()
+
+    return ask
 
 
 def downloader_to(address: RouteAddress, config: Config) -> HttpDownloader:

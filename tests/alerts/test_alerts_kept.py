@@ -6,7 +6,7 @@ from typing import Any
 
 from peik.alerts.matters import COLLECTION, TOLD_MAX
 from peik.alerts.rules import Noticed
-from peik.broadcasts.events import BroadcastMoved
+from peik.broadcasts.model import BroadcastMoved
 from peik.core import events
 from peik.core.letter import State
 from peik.errors import StoreUnavailable

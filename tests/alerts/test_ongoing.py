@@ -9,7 +9,7 @@ import pytest
 from peik.accounts import events as session_events
 from peik.alerts.rules import BY_NAME, RULES, todo_of
 from peik.alerts.service import AlertService
-from peik.broadcasts import events as broadcast_events
+from peik.broadcasts import model as broadcast_events
 from peik.core import events
 from peik.core.letter import State
 from peik.jobs import events as job_events

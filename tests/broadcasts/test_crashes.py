@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from peik.app.lifetime import running
-from peik.broadcasts.events import BroadcastMoved
-from peik.broadcasts.model import Canary, Phase, RecipientState
+from peik.broadcasts.model import BroadcastMoved, Canary, Phase, RecipientState
 from peik.core import events
 from peik.core.events import Surprise
 from peik.core.lifecycle import Move

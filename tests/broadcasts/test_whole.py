@@ -4,8 +4,7 @@ import asyncio
 from collections import Counter
 
 from peik.broadcasts.audience import read_csv
-from peik.broadcasts.events import BroadcastAdvanced, BroadcastMoved
-from peik.broadcasts.model import Canary, Paid, Phase, RecipientState
+from peik.broadcasts.model import BroadcastAdvanced, BroadcastMoved, Canary, Paid, Phase, RecipientState
 from peik.broadcasts.service import BroadcastRequest
 from peik.core.letter import Priority
 from peik.core.pace import PaceLimits

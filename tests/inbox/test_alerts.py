@@ -12,7 +12,7 @@ from peik.accounts import events as session_events
 from peik.alerts.rules import RULES, AlertWords, ErrorSeen, Noticed
 from peik.alerts.service import AlertService
 from peik.alerts.ways import QUEUE_MAX
-from peik.broadcasts import events as broadcast_events
+from peik.broadcasts import model as broadcast_events
 from peik.core import events
 from peik.core.events import ConsumerExpired, UnreadDropped, UnreadNearEnd
 from peik.core.letter import State

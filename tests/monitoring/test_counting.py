@@ -1,6 +1,6 @@
 """What this node counts: few labels, however many names callers think of."""
 
-from peik.broadcasts import events as broadcast_events
+from peik.broadcasts import model as broadcast_events
 from peik.core import events
 from peik.core.catalogue import Scope
 from peik.core.letter import State
