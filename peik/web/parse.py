@@ -97,6 +97,12 @@ def _word(text: str, name: str) -> str:
     return text
 
 
+def _cursor(text: str, name: str) -> str:
+    if not 0 < len(text) <= WORD_CHARS_MAX:
+        raise BadInput(code="bad_cursor", detail="cursor is the next_cursor of the page before.")
+    return text
+
+
 def state_of(text: str, name: str) -> State:
     try:
         return State(text)
@@ -180,7 +186,7 @@ SWITCH = Param(_switch, {"type": "boolean"}, write=lambda value: str(value).lowe
 WAIT = Param(_duration_s, _DURATION, "Wait for the end, at most so long: 10s.", write=lambda value: f"{value:.3f}s")
 LIMIT = Param(_limit, {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT}, "How many.")
 CURSOR = Param(parse_id, ID, "The next_cursor of the page before.")
-WORD_CURSOR = Param(_word, WORD, "The next_cursor of the page before.")
+WORD_CURSOR = Param(_cursor, WORD, "The next_cursor of the page before.")
 KEY = Param(
     _word,
     {"type": "string", "minLength": 1, "maxLength": 255},

@@ -19,13 +19,17 @@
     }
   }
   const controls = [...document.querySelectorAll("a, button, summary, input:not([type=hidden]), select, textarea")].filter(isSeen);
-  const boxes = controls.map((one) => ({ one, parts: [...one.getClientRects()] }));
+  // A bar that stays at the bottom of the screen covers what it still covers when the page is scrolled to its end.
+  const bar = (one) => { while (one && getComputedStyle(one).position !== "fixed") one = one.parentElement; return one; };
+  const isUnder = (part, fixed) => part.bottom + scrollY > root.scrollHeight - (innerHeight - fixed.getBoundingClientRect().top) + 2;
+  const boxes = controls.filter((one) => getComputedStyle(one).opacity !== "0").map((one) => ({ one, parts: [...one.getClientRects()], bar: bar(one) }));
   for (let at = 0; at < boxes.length; at++) {
     for (let other = at + 1; other < boxes.length; other++) {
       const [a, b] = [boxes[at], boxes[other]];
       if (a.one.contains(b.one) || b.one.contains(a.one) || a.one.closest(".top") || b.one.closest(".top")) continue;
       const isOver = a.parts.some((p) => b.parts.some((q) =>
-        p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 2 && q.top < p.bottom - 2));
+        p.left < q.right - 1 && q.left < p.right - 1 && p.top < q.bottom - 2 && q.top < p.bottom - 2
+        && (!!a.bar === !!b.bar || (a.bar ? isUnder(q, a.bar) : isUnder(p, b.bar)))));
       if (isOver) faults.push(`covered: ${name(a.one)} and ${name(b.one)}`);
     }
   }

@@ -262,7 +262,7 @@ def test_without_javascript_one_signs_in_reads_and_sends_again(tmp_path: Path) -
             await expect(state_of(page)).to_have_text("delivered")
             await page.goto(f"{home.url}/admin/dead")
             await expect(page.locator(".empty")).to_be_visible()
-            await page.locator("details.menu summary").click()
+            await page.locator("details.menu summary").first.click()
             await page.get_by_role("button", name="Sign out", exact=True).click()
             await expect(page.get_by_label("API key")).to_be_visible()
 

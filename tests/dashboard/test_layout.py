@@ -104,6 +104,22 @@ def test_faults_are_seen_where_there_are_some() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.parametrize(("room", "is_covered"), [("3rem", False), ("0", True)])
+def test_a_bar_at_the_thumb_covers_what_no_scrolling_uncovers(room: str, is_covered: bool) -> None:
+    page_of_bar = f"""<!doctype html><html dir="ltr"><body style="margin: 0; padding-bottom: {room}">
+      <p style="height: 1500px">long</p><p style="margin: 0; height: 3rem"><a href="/last">last of the page</a></p>
+      <p style="position: fixed; bottom: 0; margin: 0; height: 3rem; width: 100%"><a href="/bar">bar</a></p>"""
+
+    async def story() -> None:
+        async with browser() as opened, page_of(opened) as page:
+            await page.set_content(page_of_bar)
+            await page.evaluate("scrollTo(0, document.documentElement.scrollHeight)")
+            found = await page.evaluate(_FAULTS)
+            assert [fault.partition(":")[0] for fault in found] == ["covered"] * is_covered
+
+    asyncio.run(story())
+
+
 async def faults_of(page: Page, url: str, language: str) -> list[str]:
     """Those of a page as it comes, and with everything unfolded."""
     await page.goto(url)

@@ -51,6 +51,7 @@ def test_a_schedule_over_rest_from_its_preview_to_its_end(tmp_path: Path) -> Non
             runs = await server.get("/v1/schedules/news/runs")
             assert [one["letter_id"] for one in runs["runs"]] == [run["letter_id"]]
             assert [one["name"] for one in (await server.get("/v1/schedules"))["schedules"]] == ["news"]
+            assert (await server.call("GET", "/v1/schedules?cursor="))[1]["code"] == "bad_cursor"
             await mistakes_are_told(server)
             await keys_are_minded(server)
             lines = await server.get("/v1/audit?action=putSchedule")
