@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from msgspec import to_builtins
 
 from peik.cli.arguments import moment, pair
 from peik.cli.client import Document
@@ -14,6 +15,7 @@ from peik.storage.cli import address
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from peik.importing.crawler import CrawlerImport
     from peik.importing.sources import ImportSource
     from peik.importing.transfer import ImportPart, ImportPlan, ImportWanted
 
@@ -29,7 +31,7 @@ _TOLD = 10  # troubles that are shown; `--json` has more
 
 
 def register(app: typer.Typer, panel: str) -> None:
-    asks(app, "import", may_create=True, rich_help_panel=panel)(bring_over)
+    asks(app, "import", may_create=True, has_archive=True, rich_help_panel=panel)(bring_over)
 
 
 def bring_over(
@@ -37,7 +39,8 @@ def bring_over(
     source: Annotated[
         str,
         typer.Argument(
-            metavar="FILE|URL", help="A SQLite file, CSV, JSON lines, or postgresql://…, or @FILE with that."
+            metavar="FILE|URL",
+            help="A SQLite file, CSV, JSON lines, postgresql://…, or mongodb://… of a crawler; or @FILE with that.",
         ),
     ],
     bot: Annotated[str | None, typer.Option(metavar="BOT", help="Whose it was, if there are several bots.")] = None,
@@ -82,7 +85,11 @@ def bring_over(
     ] = None,
     only: Annotated[
         list[str] | None,
-        typer.Option(metavar="KIND", help="letters, people or offset; repeat it.", rich_help_panel=_WHAT),
+        typer.Option(
+            metavar="KIND",
+            help="letters, people or offset; of a crawler sessions, messages, events or logs; repeat it.",
+            rich_help_panel=_WHAT,
+        ),
     ] = None,
     name: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of the source, in idempotency keys. By default the file's.")
@@ -91,13 +98,20 @@ def bring_over(
     yes: Yes = False,
 ) -> None:
     """Bring over what a bot had before Peik: messages that are not sent yet, its users, its place in Telegram's updates.
+    From mongodb://… it is what a crawler kept, which goes into the archive: accounts, messages, events, the log.
 
-    The file is only read. Stop the old program first. Running it again doubles nothing."""
+    What is there is only read. Stop the old program first. Running it again doubles nothing."""
     from peik.importing.sources import source_of
     from peik.importing.transfer import look
 
+    named = address(source)
+    if named.startswith(("mongodb://", "mongodb+srv://")):
+        if table or people or mapped or pending or since or last_update or name or bot:
+            raise typer.BadParameter("Of a crawler only --only, --dry-run and --yes count.", param_hint="SOURCE")
+        _bring_crawler(context, named, only=only, is_dry=dry_run, is_sure=yes)
+        return
     wanted = _wanted(table, people, mapped, pending, since, last_update, only, name, bot or _only_token(context))
-    read = source_of(address(source))
+    read = source_of(named)
     try:
         with context.waiting("Reading"):
             plan = look(read, wanted)
@@ -213,6 +227,34 @@ def _bring(
         raise
 
 
+def _bring_crawler(context: CommandContext, url: str, *, only: list[str] | None, is_dry: bool, is_sure: bool) -> None:
+    from peik.importing.crawler import KINDS, import_crawler, look_at_crawler
+
+    if wrong := sorted(set(only or []) - set(KINDS)):
+        raise typer.BadParameter(f"{', '.join(wrong)} is none of {', '.join(KINDS)}.", param_hint="--only")
+
+    with context.waiting("Reading"):
+        found = look_at_crawler(url, context.config, kinds=frozenset(only or KINDS))
+    if not is_dry:
+        if not (is_sure or context.is_json):
+            for part in found.parts:
+                context.note(f"{part.collection}: {part.documents:,} documents ({part.kind}).")
+        context.confirm(f"Bring this from {found.origin} to {found.target}?", is_sure=is_sure)
+    total = sum(part.documents for part in found.parts)
+    try:
+        with context.progress("Reading" if is_dry else "Bringing", total, is_bytes=False) as step:
+            import_crawler(url, context.config, found, is_dry=is_dry, step=step)
+    except (KeyboardInterrupt, Problem) as stopped:
+        if not is_dry:
+            context.note("What was brought stays. Start again to go on; nothing is doubled.")
+        if isinstance(stopped, Problem):
+            raise
+        raise typer.Exit(Exit.INTERRUPTED) from None
+    context.show({**to_builtins(found), "dry_run": is_dry}, lambda: _crawler_drawn(found, is_dry=is_dry))
+    if any(part.troubled for part in found.parts):
+        raise typer.Exit(Exit.PROBLEM)
+
+
 # ---- telling ----
 
 
@@ -286,3 +328,22 @@ def _told(part: "ImportPart", *, is_done: bool) -> list[str]:
         if part.troubled > _TOLD:
             lines.append(f"  and {part.troubled - _TOLD:,} more")
     return lines
+
+
+def _crawler_drawn(found: "CrawlerImport", *, is_dry: bool) -> "RenderableType":
+    from rich.console import Group
+
+    from peik.cli.output import plain
+
+    lines: list[str] = []
+    for part in found.parts:
+        how = "can be brought" if is_dry else "brought"
+        known = "" if is_dry or part.kind == "logs" else f", {part.known:,} that were there already"
+        lines.append(f"{part.collection}: {part.brought:,} of {part.documents:,} {part.kind} {how}{known}.")
+        if part.troubled:
+            lines.append(f"- {part.troubled:,} are not as they should be:")
+            lines += [f"  {sentence}" for sentence in part.troubles[:_TOLD]]
+            if part.troubled > _TOLD:
+                lines.append(f"  and {part.troubled - _TOLD:,} more")
+    lines += [f"Not brought: the collection {name}, which Peik does not know." for name in found.left]
+    return Group(*map(plain, lines))

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyrogram.file_id import FileId, FileType, ThumbnailSource
 
-from peik.integrations.content import NOWHERE, FileAddress, read_file_id
+from peik.integrations.tl import NOWHERE, FileAddress, read_file_id
 
 _LONG = st.integers(min_value=-(2**63), max_value=2**63 - 1)
 

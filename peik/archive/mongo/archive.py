@@ -230,6 +230,10 @@ def _sub_documents(name: str, document: Document, fields: Sequence[str]) -> Iter
             yield UpdateOne({"_id": document["_id"], field: text}, {"$set": made})
 
 
+# What every document of ours has, and those of another program with the same collections have not.
+_EVERY_HAS = {"telegram_sessions": "version", "messages": "edited_at", "events": "event_id", "logs": "digest"}
+
+
 class MongoArchive:
     """The port `Archive`."""
 
@@ -250,10 +254,25 @@ class MongoArchive:
         self.bringing_over = BringingOver(self._server)
         self.bringing_over.start()
 
+    async def _refuse_foreign(self) -> None:
+        """Raises StartError if a collection with a name of ours is somebody else's, before anything is written. The first and the
+        last document are looked at."""
+        for name, field in _EVERY_HAS.items():
+            for order in (1, -1):
+                found = await self._server.database[name].find().sort("_id", order).limit(1).to_list()
+                if found and field not in found[0]:
+                    own = self._server.database.name
+                    raise StartError(
+                        f"The database {own} at {self._server.shown} has a collection `{name}` that is not Peik's: its "
+                        f"documents have no `{field}`. Nothing was written. Name a database of Peik's own in PEIK_ARCHIVE "
+                        f"(mongodb://…/peik); `peik import mongodb://…/{own}` brings over what is in this one."
+                    )
+
     async def _connect(self) -> None:
         try:
             self._server.connect()
             async with self._server.asked():
+                await self._refuse_foreign()
                 for name, indexes in INDEXES.items():
                     await self._server.database[name].create_indexes(indexes)
         except (errors.ConfigurationError, errors.InvalidURI, ValueError) as error:
