@@ -5,8 +5,17 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from peik.accounts.registry import HealthGrade, KeepMode, KeptChats, health_of, kept_of, own_metadata, progress_of
-from peik.archive.store import ChatState, Direction, Happening, Message, Session, SessionState
+from peik.accounts.registry import (
+    HealthGrade,
+    KeepMode,
+    KeptChats,
+    WatchedMembers,
+    health_of,
+    kept_of,
+    own_metadata,
+    progress_of,
+)
+from peik.archive.store import ChatState, Direction, Happening, MemberRecord, Message, Session, SessionState
 from peik.core.units import rfc3339
 from peik.web.operations import Moment, Object
 
@@ -125,6 +134,50 @@ def _crawl_state(state: ChatState) -> Literal["none", "running", "stopped", "who
     if state.crawled_to == 0:
         return "whole"
     return "stopped" if state.crawl_until_ms is None else "running"
+
+
+class ArchivedMemberAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody in a group or channel, as they were from one look on."""
+
+    user_id: str
+    name: str
+    username: str | None
+    role: Annotated[str, msgspec.Meta(description="owner, admin, member or restricted.")]
+    since: Annotated[Moment, msgspec.Meta(description="The look at which they were so for the first time.")]
+    until: Annotated[Moment | None, msgspec.Meta(description="The look at which they were not so any more.")]
+
+    @classmethod
+    def of(cls, one: MemberRecord) -> "ArchivedMemberAnswer":
+        return cls(
+            user_id=str(one.user_id),
+            name=one.name,
+            username=one.username,
+            role=one.role,
+            since=rfc3339(one.since_ms),
+            until=rfc3339(one.until_ms),
+        )
+
+
+class WatchedMembersAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    """How the list of a chat's members is read."""
+
+    every_s: float
+    read_at: Moment | None
+    seen: Annotated[int, msgspec.Meta(description="How many Telegram showed at the last look.")]
+    is_whole: Annotated[
+        bool, msgspec.Meta(description="Telegram showed all of them; else nobody is said to have left.")
+    ]
+    why: Annotated[str | None, msgspec.Meta(description="Why they could not be read, as a sentence.")]
+
+    @classmethod
+    def of(cls, one: WatchedMembers) -> "WatchedMembersAnswer":
+        return cls(
+            every_s=one.every_s,
+            read_at=rfc3339(one.read_at_ms),
+            seen=one.seen,
+            is_whole=one.count is not None,
+            why=one.why,
+        )
 
 
 class ArchivedMessageAnswer(msgspec.Struct, frozen=True, kw_only=True):

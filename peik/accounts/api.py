@@ -6,16 +6,23 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from peik.accounts.answers import SESSION_ID_PATTERN, SessionAnswer, SessionChatAnswer, SessionId
+from peik.accounts.answers import (
+    SESSION_ID_PATTERN,
+    ArchivedMemberAnswer,
+    SessionAnswer,
+    SessionChatAnswer,
+    SessionId,
+    WatchedMembersAnswer,
+)
 from peik.accounts.client import PhoneContact
-from peik.accounts.registry import KeepMode, kept_of
+from peik.accounts.registry import KeepMode, kept_of, watched_of
 from peik.archive.store import ChatState, Session, SessionFilter, SessionState
 from peik.core.units import rfc3339
 from peik.errors import BadInput, Conflict, NotFound
 from peik.web.access import Caller
 from peik.web.openapi import LIMIT_DEFAULT, WORD, WORD_CHARS_MAX, Json
 from peik.web.operations import AcceptHeaders, Moment, Told, Written, operation
-from peik.web.parse import LIMIT, TEXT, Param, instant_ms
+from peik.web.parse import CURSOR, LIMIT, MOMENT, TEXT, Param, instant_ms
 
 if TYPE_CHECKING:
     from peik.accounts.service import AccountService
@@ -200,6 +207,18 @@ class CrawlBody(msgspec.Struct, forbid_unknown_fields=True):
     until: int | float | str | None = None
 
 
+class WatchBody(msgspec.Struct, forbid_unknown_fields=True):
+    """`PUT …/members`: so often, in seconds; an hour at least."""
+
+    every_s: float = 86_400.0
+
+
+class MembersQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    at: Annotated[int | None, MOMENT.saying("As they were then.")] = None
+    cursor: Annotated[int | None, CURSOR.saying("The next of the page before.")] = None
+    limit: Annotated[int, LIMIT] = LIMIT_DEFAULT
+
+
 class SessionsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     sessions: list[SessionAnswer]
     next: Annotated[SessionId | None, msgspec.Meta(description="The cursor of the next page; null at the end.")]
@@ -255,6 +274,14 @@ class RemovedSessionsAnswer(msgspec.Struct, frozen=True, kw_only=True):
 class ResealedAnswer(msgspec.Struct, frozen=True, kw_only=True):
     renewed: int
     lost: Annotated[list[str], msgspec.Meta(description="Sessions that no key opens: they have to sign in again.")]
+
+
+class MembersAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    members: list[ArchivedMemberAnswer]
+    next: Annotated[str | None, msgspec.Meta(description="The cursor of the next page; null at the end.")]
+    watched: Annotated[
+        WatchedMembersAnswer | None, msgspec.Meta(description="How the list is read; null: it is not read any more.")
+    ]
 
 
 class QrAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -564,6 +591,42 @@ class SessionApi(NeedsAccounts):
     ) -> SessionChatAnswer:
         """Read no further. What was read stays, and another crawl goes on from there."""
         return await self._chat(session_id, await self._service.stop_crawl(session_id, chat_id))
+
+    @_read_operation("GET", f"{_ONE}/chats/{{chat_id}}/members", name="listChatMembers", problems=_ASKED)
+    async def list_members(
+        self, caller: Caller, session_id: SessionInPath, chat_id: ChatNumberInPath, query: MembersQuery
+    ) -> MembersAnswer:
+        """Who is in a group or channel as far as is known, or was at a time; by their ids."""
+        page = await self._service.members(
+            session_id, chat_id, at_ms=query.at, after=query.cursor or 0, limit=query.limit + 1
+        )
+        watched = watched_of(await self._service.session(session_id)).get(chat_id)
+        return MembersAnswer(
+            members=[ArchivedMemberAnswer.of(one) for one in page[: query.limit]],
+            next=str(page[query.limit - 1].user_id) if len(page) > query.limit else None,
+            watched=None if watched is None else WatchedMembersAnswer.of(watched),
+        )
+
+    @_admin_operation(
+        "PUT",
+        f"{_ONE}/chats/{{chat_id}}/members",
+        name="watchChatMembers",
+        example={"every_s": 86400},
+        problems=_STEP,
+    )
+    async def watch_members(
+        self, caller: Caller, session_id: SessionInPath, chat_id: ChatNumberInPath, body: WatchBody | None = None
+    ) -> WatchedMembersAnswer:
+        """Read who is in a group or channel, now and so often from now on. Who came, left and changed are events."""
+        session = await self._service.watch_members(session_id, chat_id, (body or WatchBody()).every_s)
+        return WatchedMembersAnswer.of(watched_of(session)[chat_id])
+
+    @_admin_operation(
+        "DELETE", f"{_ONE}/chats/{{chat_id}}/members", name="unwatchChatMembers", status=204, problems=_ASKED
+    )
+    async def unwatch_members(self, caller: Caller, session_id: SessionInPath, chat_id: ChatNumberInPath) -> None:
+        """Do not read who is in a chat any more. What is known stays."""
+        await self._service.watch_members(session_id, chat_id, None)
 
     async def _chat(self, session_id: str, state: ChatState) -> SessionChatAnswer:
         return SessionChatAnswer.of(state, kept_of(await self._service.session(session_id)))

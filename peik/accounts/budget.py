@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import TypeVar
 
-from peik.accounts.client import AccountClient, ClientError, Dialog, Trouble
+from peik.accounts.client import AccountClient, ClientError, Dialog, MemberPage, Trouble
 from peik.archive.store import Message
 from peik.clock import Clock
 
@@ -128,6 +128,11 @@ class PatientRequests:
         self, client: AccountClient, chat_id: int, access: bytes | None, *, below: int | None, above: int, limit: int
     ) -> list[Message]:
         return await self._answered(lambda: client.history(chat_id, access, below=below, above=above, limit=limit))
+
+    async def members(
+        self, client: AccountClient, chat_id: int, access: bytes | None, *, offset: int, limit: int
+    ) -> MemberPage:
+        return await self._answered(lambda: client.members(chat_id, access, offset=offset, limit=limit))
 
     async def file(self, ask: Callable[[], Awaitable[T]]) -> T:
         """A whole file, as one request; after a flood wait `ask` is called again, and goes on where it was."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import msgspec
 import typer
 
-from peik.cli.arguments import moment, pair, unshielded
+from peik.cli.arguments import moment, pair, seconds, unshielded
 from peik.cli.client import Document, page_of, some
 from peik.cli.command import CommandContext, Exit, asks
 from peik.cli.filters import Cursor, Limit, Yes, counted
@@ -710,6 +710,59 @@ def contacts(
     context.show(answer, draw)
     if answer.get("later"):
         context.note(f"Telegram wants these to be given again another day: {', '.join(answer['later'])}.")  # type: ignore[arg-type]
+
+
+# ---- members of chats ----
+
+
+@asks(app, has_archive=True, has_keys=True)
+def members(
+    context: CommandContext,
+    session: SessionId,
+    chat: ChatId,
+    watch: Annotated[
+        str | None, typer.Option(metavar="TIME", help="Read them now, and so often from now on: 1d, 6h.")
+    ] = None,
+    is_stopped: Annotated[bool, typer.Option("--stop", help="Do not read them any more. What is known stays.")] = False,
+    at: Annotated[str | None, typer.Option(metavar="TIME", help="As they were then: 30d (ago), 2026-01-01.")] = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+) -> None:
+    """List who is in a group or channel, or was; or have that read every so often. Who came and left: peik events list."""
+    chat = unshielded(chat)
+    if watch is not None or is_stopped:
+        if watch is None:
+            context.accounts.document(_api().unwatch_members, session_id=session, chat_id=chat)
+            context.say({"chat_id": chat, "watched": None}, f"The members of chat {chat} are not read any more.")
+            return
+        every_s = seconds(watch, "--watch")
+        told = context.accounts.document(
+            _api().watch_members, session_id=session, chat_id=chat, body={"every_s": every_s}
+        )
+        context.say(told, f"The members of chat {chat} are read now, and every {watch}.")
+        return
+    wanted = some(at=moment(at, "--at", is_past=True)) | page_of(cursor, limit)
+    page = context.accounts.document(_api().list_members, session_id=session, chat_id=chat, query=wanted)
+    found, watched = page["members"], page["watched"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.cli.output import table, when
+
+        rows = [
+            (one["user_id"], one["role"], one["name"], one["username"], when(one["since"]), when(one["until"]))
+            for one in found
+        ]
+        columns = ("user", "role", "name", "username", "since", "until")
+        return table(columns, rows, right=("user",), empty="Nobody is known. To have them read: --watch 1d")
+
+    context.show(page, draw)
+    if isinstance(watched, dict) and watched["why"]:
+        context.note(f"They cannot be read: {watched['why']}")
+    elif isinstance(watched, dict) and watched["read_at"] and not watched["is_whole"]:
+        context.note("Telegram does not show all of them: who left is not known.")
+    if page["next"] is not None:
+        context.note(f"There may be more: --cursor {page['next']}")
 
 
 # ---- reading histories ----

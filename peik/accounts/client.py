@@ -93,6 +93,12 @@ class ChatMember(msgspec.Struct, frozen=True, kw_only=True):
     role: str = "member"  # owner, admin, member, restricted, banned
 
 
+class MemberPage(msgspec.Struct, frozen=True, kw_only=True):
+    members: list[ChatMember]
+    following: int | None = None  # the offset of the next page; None: this is the last
+    is_whole: bool = False  # of the last: with those before, all that there are
+
+
 AccessOf = Callable[[int], Awaitable[bytes | None]]  # by the id of a chat; None: not known
 
 
@@ -187,10 +193,8 @@ class AccountClient(Protocol):
         """The file of a message, from `offset` on, piece by piece, as long as `take` wants more. Whether all of it was taken;
         not where the message is gone, or has another file by now."""
 
-    async def members(
-        self, chat_id: int, access: bytes | None, *, offset: int, limit: int
-    ) -> tuple[list[ChatMember], int]:
-        """Members of a group or a channel, and how many there are in all. Raises REFUSED where they are not shown."""
+    async def members(self, chat_id: int, access: bytes | None, *, offset: int, limit: int) -> MemberPage:
+        """Members of a group or a channel. Raises REFUSED where they are not shown."""
 
     # asking for the account
     async def join(self, link: str) -> Dialog:

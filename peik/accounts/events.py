@@ -101,6 +101,17 @@ class CrawlAdvanced(Event, frozen=True, kw_only=True):
     is_done: bool
 
 
+class MembersRead(Event, frozen=True, kw_only=True):
+    """The list of a chat's members was read. `is_whole`: Telegram showed all of them; else nobody is said to have left."""
+
+    session_id: str
+    chat_id: int
+    members: int
+    is_whole: bool
+    joined: int
+    left: int
+
+
 class FileFetched(Event, frozen=True, kw_only=True):
     """The file of a message is in PEIK_SESSIONS_MEDIA now."""
 

@@ -106,11 +106,35 @@ class Registry:
             check_place(place)
 
         def chosen(old: Session) -> Session:
-            known: dict[str, object] = msgspec.json.decode(old.metadata)
             modes = {place: mode for place, mode in {**kept_of(old).modes, **keep}.items() if mode is not None}
-            return msgspec.structs.replace(old, metadata=_written({**known, KEEP: modes} if modes else _without(known)))
+            return _with_own(old, KEEP, modes)
 
         return await self.change(session_id, chosen)
+
+    async def watch_members(self, session_id: str, chat_id: int, every_s: float | None) -> Session:
+        """Read who is in this chat so often from now on; None: not any more."""
+
+        def chosen(old: Session) -> Session:
+            watched = watched_of(old)
+            if every_s is None:
+                watched.pop(chat_id, None)
+            else:
+                before = watched.get(chat_id, WatchedMembers(every_s=every_s))
+                watched[chat_id] = msgspec.structs.replace(before, every_s=every_s)
+            return _with_own(old, MEMBERS, {str(one): watched[one] for one in watched})
+
+        return await self.change(session_id, chosen)
+
+    async def note_members(self, session_id: str, chat_id: int, found: "WatchedMembers") -> Session:
+        """What a look at it found, unless nobody wants it any more."""
+
+        def noted(old: Session) -> Session:
+            watched = watched_of(old)
+            if chat_id in watched:
+                watched[chat_id] = msgspec.structs.replace(found, every_s=watched[chat_id].every_s)
+            return _with_own(old, MEMBERS, {str(one): watched[one] for one in watched})
+
+        return await self.change(session_id, noted)
 
     async def deactivate_session(self, session_id: str) -> Session:
         """It is kept, and does not run any more."""
@@ -200,7 +224,8 @@ def _written(metadata: Mapping[str, object]) -> str:
 # go with the session when it moves, and of two who change them at once none is lost.
 
 
-KEEP = "peik_keep"  # in the metadata
+KEEP, MEMBERS = "peik_keep", "peik_members"  # in the metadata
+_OURS = frozenset({KEEP, MEMBERS})
 PLACES = ("all", "private", "groups")
 _CHAT = re.compile("-?[1-9][0-9]{0,15}")
 
@@ -237,11 +262,43 @@ def kept_of(session: Session) -> KeptChats:
 def own_metadata(session: Session) -> str:
     """What its owner wrote there."""
     known: dict[str, object] = msgspec.json.decode(session.metadata)
-    return session.metadata if KEEP not in known else _written(_without(known))
+    if not _OURS & known.keys():
+        return session.metadata
+    return _written({key: value for key, value in known.items() if key not in _OURS})
 
 
-def _without(metadata: Mapping[str, object]) -> dict[str, object]:
-    return {key: value for key, value in metadata.items() if key != KEEP}
+def _with_own(session: Session, key: str, value: Mapping[str, object]) -> Session:
+    """With something of Peik's among its metadata; nothing where there is nothing."""
+    known: dict[str, object] = msgspec.json.decode(session.metadata)
+    rest = {name: one for name, one in known.items() if name != key}
+    metadata = _written({**rest, key: msgspec.to_builtins(value)} if value else rest)
+    return session if metadata == session.metadata else msgspec.structs.replace(session, metadata=metadata)
+
+
+# Whose members are read, and how often.
+
+
+class WatchedMembers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    every_s: float
+    read_at_ms: int | None = None
+    tried_at_ms: int | None = None  # when Telegram did not show them
+    count: int | None = None  # None: Telegram does not show all of them
+    seen: int = 0  # how many it showed
+    why: str | None = None  # Telegram does not show them, as a sentence
+
+    def due_ms(self) -> int:
+        last_ms = max(self.read_at_ms or 0, self.tried_at_ms or 0)
+        return last_ms + int(self.every_s * 1000) if last_ms else 0
+
+
+def watched_of(session: Session) -> dict[int, WatchedMembers]:
+    """By chat."""
+    known: dict[str, object] = msgspec.json.decode(session.metadata)
+    try:
+        found = msgspec.convert(known.get(MEMBERS, {}), dict[str, WatchedMembers])
+        return {int(chat_id): one for chat_id, one in found.items()}
+    except (msgspec.ValidationError, ValueError):
+        return {}  # not by us
 
 
 def check_place(place: str) -> None:

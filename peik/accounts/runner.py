@@ -28,6 +28,7 @@ from peik.accounts.events import (
 from peik.accounts.feeds import lines_of_deleted, lines_of_events, lines_of_messages
 from peik.accounts.history import ChatRetries, ChatStates, HistoryCrawl, Reconciler
 from peik.accounts.media import MediaFetch, MediaFolder
+from peik.accounts.members import MemberLooks
 from peik.accounts.registry import Registry, proxy_context, secret_context
 from peik.archive.store import Archive, FeedRecord, Happening, Message, Session, SessionState
 from peik.clock import Clock
@@ -420,8 +421,18 @@ class SessionRunner:
             events=tools.events,
             on_page=None if media is None else media.fetch_page,
         )
+        members = MemberLooks(
+            self.session_id,
+            session.agent_id,
+            self._chats,
+            book=tools.book,
+            registry=tools.registry,
+            asking=asking,
+            clock=tools.clock,
+            events=tools.events,
+        )
         house = asyncio.create_task(
-            self._keep_house(client, asking, reconciler, crawl, media, is_first=state is None),
+            self._keep_house(client, asking, reconciler, crawl, members, media, is_first=state is None),
             name=f"house of {self.session_id}",
         )
         try:
@@ -470,11 +481,13 @@ class SessionRunner:
         asking: PatientRequests,
         reconciler: Reconciler,
         crawl: HistoryCrawl,
+        members: MemberLooks,
         media: MediaFetch | None,
         *,
         is_first: bool,
     ) -> None:
-        """Gaps first, then a file and a page of a crawl in turn, and now and then a look whether anything is missing."""
+        """Gaps first, then a file, a page of members and one of a crawl in turn, and now and then a look whether anything is
+        missing."""
         clock, chance = self._tools.clock, self._tools.chance
         look_at = clock.mono() + (0.0 if is_first else self._tools.reconcile_s * chance.random())
         while True:
@@ -486,11 +499,13 @@ class SessionRunner:
                     await reconciler.look(client)
                     continue
                 has_more = media is not None and await media.step(client)
+                has_more = await members.step(client) or has_more
                 if not await crawl.step(client) and not has_more:
                     times = (
                         look_at,
                         asking.calm_at,
                         self._retries.next_at(),
+                        members.next_at(),
                         None if media is None else media.next_at(),
                     )
                     await self._bell.wait(min(at for at in times if at is not None))

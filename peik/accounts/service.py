@@ -22,6 +22,7 @@ from peik.accounts.registry import (
     proxy_context,
     remove_old_sessions,
     secret_context,
+    watched_of,
 )
 from peik.accounts.runner import SessionRunner, Unfit, client_for, is_to_run
 from peik.accounts.session_files import Importing, Looked
@@ -30,6 +31,7 @@ from peik.accounts.upkeep import Resealed, reseal
 from peik.archive.store import (
     Archive,
     ChatState,
+    MemberRecord,
     Message,
     Session,
     SessionFilter,
@@ -51,6 +53,8 @@ DAY_S = 86_400.0
 JOINS_A_DAY_MAX = 20  # no figure is known; people who join more are limited
 CONTACTS_MAX = 100  # at once
 CONTACTS_A_DAY_MAX = 300
+MEMBERS_S_MIN, MEMBERS_S_MAX = 3600.0, 90 * 86_400.0
+WATCHED_MAX = 50  # chats of an account
 
 
 class Chore(Protocol):
@@ -507,6 +511,33 @@ class AccountService(OpenAccounts):
         if after is not None and reader is not None:
             raise BadInput(code="two_places", detail="Give a place, or the name of a reader; not both.")
         return await self._feeds.follow(wanted, after=after, reader=reader)
+
+    # ---- members of chats ----
+
+    async def watch_members(self, session_id: str, chat_id: int, every_s: float | None) -> Session:
+        """Read who is in a group or channel now and so often from now on; None: not any more. What is known stays."""
+        session = await self.session(session_id)
+        if every_s is not None:
+            if not MEMBERS_S_MIN <= every_s <= MEMBERS_S_MAX:
+                raise BadInput(
+                    code="bad_every", detail="Members are read every hour at most, and every 90 days at least."
+                )
+            if chat_id > 0:
+                raise BadInput(code="bad_chat_id", detail="A private chat has no members.")
+            if len({*watched_of(session), chat_id}) > WATCHED_MAX:
+                raise Conflict(code="too_many_chats", detail=f"Members of {WATCHED_MAX} chats are read at most.")
+        session = await self._registry.watch_members(session_id, chat_id, every_s)
+        runner = None if self._crew is None else self._crew.runner_of(session_id)
+        if runner is not None:
+            runner.ring()
+        return session
+
+    async def members(
+        self, session_id: str, chat_id: int, *, at_ms: int | None, after: int, limit: int
+    ) -> list[MemberRecord]:
+        """Who is there as far as is known, or was at a time."""
+        await self.session(session_id)
+        return await self._archive.members(session_id, chat_id, at_ms=at_ms, after=after, limit=limit)
 
     # ---- crawls ----
 

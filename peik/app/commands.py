@@ -14,7 +14,6 @@ from peik.admin import cli, cli_keys
 from peik.alerts import cli as alerts
 from peik.app.cli_serve import trunk
 from peik.archive import cli as messages
-from peik.archive import cli_events
 from peik.backups import cli as backup
 from peik.broadcasts import cli as broadcast
 from peik.cli.command import asks, tell
@@ -118,8 +117,8 @@ asks(app, rich_help_panel=RECEIVING)(arrivals.inbox)
 asks(app, rich_help_panel=RECEIVING)(arrivals.recover)
 app.add_typer(sessions.app, name="sessions", rich_help_panel=ACCOUNTS)
 app.add_typer(messages.app, name="messages", rich_help_panel=ACCOUNTS)
-app.add_typer(cli_events.app, name="events", rich_help_panel=ACCOUNTS)
-asks(app, has_archive=True, rich_help_panel=ACCOUNTS)(cli_events.logs)
+app.add_typer(messages.events_app, name="events", rich_help_panel=ACCOUNTS)
+asks(app, has_archive=True, rich_help_panel=ACCOUNTS)(messages.logs)
 app.add_typer(cli_bots.app, name="bots", rich_help_panel=ACCESS)
 app.add_typer(users.app, name="users", rich_help_panel=ACCESS)
 asks(app, rich_help_panel=SENDING)(users.notify)

@@ -1,4 +1,5 @@
-"""`peik messages list|show|count|export|follow|forget|stats`: what accounts saw and said, in the archive."""
+"""`peik messages list|show|count|export|follow|forget|stats`: what accounts saw and said, in the archive. `peik events`, and
+`peik logs`."""
 
 import csv
 import enum
@@ -548,3 +549,87 @@ def _records(page: ExportPage, form: str, *, is_first: bool) -> int:
     if form == "jsonl":
         return page.data.count(b"\n")
     return sum(1 for _ in csv.reader(io.StringIO(page.data.decode(), newline=""))) - is_first
+
+
+# `peik events list|follow`: what else accounts saw.
+
+
+events_app = typer.Typer(no_args_is_help=True, help="What else accounts saw: who joined, left, read, reacted.")
+
+
+@asks(events_app, "list", has_archive=True)
+def list_events(
+    context: CommandContext,
+    session: OfSession = None,
+    agent: OfAgent = None,
+    event_type: OfEvent = None,
+    chat: OfChat = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+) -> None:
+    """List events, the newest first."""
+    wanted = given(session=session, agent=agent, event_type=event_type, chat=chat, since=since, until=until)
+    page = context.accounts.document(api().list_events, query={**wanted, **page_of(cursor, limit)})
+    found = page["events"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.archive.tables import events_table
+
+        return events_table(found)
+
+    context.show(page, draw)
+    if page["next"] is not None:
+        context.note(f"There may be more: --cursor {page['next']}")
+
+
+@asks(events_app, "follow", has_archive=True)
+def follow_events(
+    context: CommandContext,
+    session: OfSession = None,
+    agent: OfAgent = None,
+    chat: OfChat = None,
+    reader: Reader = None,
+) -> None:
+    """Print events as they are archived, until Ctrl-C. With --json one document to a line."""
+
+    def words(kind: str, line: Document) -> str:
+        from peik.archive.tables import event_line
+
+        return event_line(line)
+
+    follow_lines(context, api().stream_events, given(session=session, agent=agent, chat=chat, reader=reader), words)
+
+
+# `peik logs`: Peik's own log, where PEIK_LOG_IN_ARCHIVE keeps it.
+
+
+def logs(
+    context: CommandContext,
+    level: Annotated[LevelName | None, typer.Option(help="This level and worse.")] = None,
+    event: Annotated[str | None, typer.Option(metavar="NAME", help="Lines of this event.")] = None,
+    session: OfSession = None,
+    bot: Annotated[str | None, typer.Option(metavar="ID", help="Of this bot or account.")] = None,
+    since: Since = None,
+    until: Until = None,
+    text: Annotated[str | None, typer.Option(metavar="WORDS", help="With these words anywhere.")] = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+) -> None:
+    """Show Peik's log, the newest first, where PEIK_LOG_IN_ARCHIVE keeps it."""
+    wanted = given(session=session, since=since, until=until, text=text)
+    wanted |= some(level=level, event=event, bot_id=bot) | page_of(cursor, limit)
+    page = context.accounts.document(api().list_logs, query=wanted)
+    found = page["logs"]
+    assert isinstance(found, list)
+
+    def draw() -> "RenderableType":
+        from peik.archive.tables import logs_table
+
+        return logs_table(found)
+
+    context.show(page, draw)
+    if page["next"] is not None:
+        context.note(f"There may be more: --cursor {page['next']}")

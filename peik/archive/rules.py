@@ -13,7 +13,17 @@ from typing import TypeVar
 
 import msgspec
 
-from peik.archive.store import LOG_LEVELS, FeedRecord, Happening, KeptCounts, LogLine, Message, ReaderPlace, Session
+from peik.archive.store import (
+    LOG_LEVELS,
+    FeedRecord,
+    Happening,
+    KeptCounts,
+    LogLine,
+    MemberRecord,
+    Message,
+    ReaderPlace,
+    Session,
+)
 from peik.errors import BadInput, Conflict, NotFound
 
 Key = tuple[str, int, int]
@@ -148,7 +158,7 @@ def tally(fates: Iterable[VersionFate]) -> KeptCounts:
 # What every database can keep: texts without NUL and without lone surrogates, so that all archives hold the same.
 
 
-R = TypeVar("R", Message, Happening, FeedRecord, LogLine)
+R = TypeVar("R", Message, Happening, FeedRecord, LogLine, MemberRecord)
 
 _BAD = re.compile("[\0\ud800-\udfff]")
 _TEXTS: dict[type, tuple[str, ...]] = {
@@ -156,6 +166,7 @@ _TEXTS: dict[type, tuple[str, ...]] = {
     Happening: ("event_id", "session_id", "agent_id", "event_type", "payload"),
     FeedRecord: ("session_id", "agent_id", "key", "body"),
     LogLine: ("level", "event", "node", "session_id", "fields"),
+    MemberRecord: ("session_id", "agent_id", "name", "username", "role"),
 }
 
 

@@ -13,6 +13,7 @@ from peik.archive.store import (
     FeedRecord,
     Happening,
     LogLine,
+    MemberRecord,
     Message,
     ReaderPlace,
     Record,
@@ -25,10 +26,11 @@ SESSION = Session.__struct_fields__
 MESSAGE = Message.__struct_fields__
 EVENT = Happening.__struct_fields__
 CHAT_STATE = ChatState.__struct_fields__
+MEMBER = MemberRecord.__struct_fields__
 FEED = FeedRecord.__struct_fields__
 PLACE = ReaderPlace.__struct_fields__
 LOG = LogLine.__struct_fields__
-PERSON_KINDS = ("messages", "versions", "events", "chat_states", "feed")  # what a person can be forgotten in
+PERSON_KINDS = ("messages", "versions", "events", "chat_states", "members", "feed")  # what a person can be forgotten in
 
 _encoder = msgspec.json.Encoder()
 
@@ -49,6 +51,10 @@ def event_of(row: Iterable[Any]) -> Happening:
 
 def chat_state_of(row: Iterable[Any]) -> ChatState:
     return msgspec.convert(dict(zip(CHAT_STATE, row, strict=True)), ChatState)
+
+
+def member_of_row(row: Iterable[Any]) -> MemberRecord:
+    return MemberRecord(**dict(zip(MEMBER, row, strict=True)))
 
 
 def updates_state_of(row: Iterable[Any]) -> UpdatesState:
@@ -95,6 +101,8 @@ def record_of(kind: RecordKind, row: Sequence[Any]) -> Record:
             return updates_state_of(row)
         case RecordKind.CHAT_STATES:
             return chat_state_of(row)
+        case RecordKind.MEMBERS:
+            return member_of_row(row)
         case RecordKind.MESSAGES:
             return message_of(row[1:])
         case RecordKind.VERSIONS:
@@ -118,6 +126,9 @@ def page_place(kind: RecordKind, after: str | None) -> dict[str, Any]:
             return {"after": int(after or 0)}
         case RecordKind.CHAT_STATES:
             return dict(zip(("session_id", "chat_id"), _parted(after, "", 0), strict=True))
+        case RecordKind.MEMBERS:
+            names = ("session_id", "chat_id", "user_id", "since_ms")
+            return dict(zip(names, _parted(after, "", -(2**63), 0, 0), strict=True))
         case RecordKind.FEED:
             return dict(zip(("session_id", "number"), _parted(after, "", 0), strict=True))
         case RecordKind.PLACES:
@@ -131,6 +142,8 @@ def last_place(kind: RecordKind, record: Record, row: Sequence[Any]) -> str:
     """The place of a row."""
     if isinstance(record, ChatState):
         return _joined(record.session_id, record.chat_id)
+    if isinstance(record, MemberRecord):
+        return _joined(record.session_id, record.chat_id, record.user_id, record.since_ms)
     if isinstance(record, FeedRecord):
         return _joined(record.session_id, record.number)
     if isinstance(record, ReaderPlace):

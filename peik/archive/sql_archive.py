@@ -41,6 +41,7 @@ from peik.archive.sql import (
     last_place,
     line_of,
     log_of,
+    member_of_row,
     message_of,
     page_place,
     record_of,
@@ -58,6 +59,7 @@ from peik.archive.store import (
     KeptCounts,
     LogFilter,
     LogLine,
+    MemberRecord,
     Message,
     MessageFilter,
     ReaderPlace,
@@ -414,6 +416,23 @@ class SqlArchive(ABC, Generic[S]):
     async def save_chat_state(self, state: ChatState) -> None:
         await self._run("save_chat_state", **msgspec.structs.asdict(state))
 
+    async def members(
+        self, session_id: str, chat_id: int, *, at_ms: int | None, after: int, limit: int
+    ) -> list[MemberRecord]:
+        bound = {"session_id": session_id, "chat_id": chat_id, "after": after, "limit": limit}
+        if at_ms is None:
+            rows = await self._rows("members_now", **bound)
+        else:
+            rows = await self._rows("members_at", **bound, at_ms=at_ms)
+        return [member_of_row(row) for row in rows]
+
+    async def save_members(self, members: Sequence[MemberRecord]) -> None:
+        await self._write(lambda one: self._save_members(one, members))
+
+    async def _save_members(self, one: S, members: Sequence[MemberRecord]) -> None:
+        rows = {(each.session_id, each.chat_id, each.user_id, each.since_ms): fitted(each) for each in members}
+        await one.many(self.sql["save_members"], [msgspec.structs.astuple(rows[key]) for key in sorted(rows)])
+
     # ---- upkeep ----
 
     async def tally(self, agent_id: str | None = None) -> Tallied:
@@ -428,11 +447,13 @@ class SqlArchive(ABC, Generic[S]):
             asked = {"before_ms": at_ms - retention.messages_ms, "limit": limit}
             gone += (await self._write(lambda one: self._remove_messages(one, "old_messages", **asked)))[0]
         if retention.events_ms is not None:
-            gone += await self._run("remove_old_events", before_ms=at_ms - retention.events_ms, limit=limit)
+            old = {"before_ms": at_ms - retention.events_ms, "limit": limit}
+            gone += await self._run("remove_old_events", **old)
+            gone += await self._run("remove_old_members", **old)
         if retention.feed_ms is not None:
-            old = {"before_ms": at_ms - retention.feed_ms, "limit": limit}
-            await self._run("remove_old_places", **old)  # not counted
-            gone += await self._write(lambda one: self._remove_lines(one, "remove_old_lines", **old))
+            told = {"before_ms": at_ms - retention.feed_ms, "limit": limit}
+            await self._run("remove_old_places", **told)  # not counted
+            gone += await self._write(lambda one: self._remove_lines(one, "remove_old_lines", **told))
         if retention.logs_ms is not None:
             gone += await self._run("remove_old_logs", before_ms=at_ms - retention.logs_ms, limit=limit)
         return gone
@@ -442,7 +463,7 @@ class SqlArchive(ABC, Generic[S]):
             return self._remove_messages(one, "messages_of_sender", user_id=user_id, limit=_FORGET_AT_ONCE)
 
         async def rest(one: S) -> dict[str, int]:
-            kinds = ("versions", "events", "chat_states")
+            kinds = ("versions", "events", "chat_states", "members")
             return {kind: await one.run(self.sql[f"forget_{kind}"], user_id=user_id) for kind in kinds}
 
         removed = {"messages": 0, "versions": 0}
@@ -483,6 +504,8 @@ class SqlArchive(ABC, Generic[S]):
             case RecordKind.SESSIONS | RecordKind.UPDATES_STATES | RecordKind.CHAT_STATES:  # they are few
                 for record in records:
                     await one.run(self.sql[_PUT_ONE[kind]], **msgspec.structs.asdict(record))
+            case RecordKind.MEMBERS:
+                await self._save_members(one, cast(Sequence[MemberRecord], records))
             case RecordKind.MESSAGES:
                 messages = sorted(cast(Sequence[Message], records), key=key_of)
                 added = await self._add(one, messages)

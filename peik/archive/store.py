@@ -138,6 +138,20 @@ class ChatState(msgspec.Struct, frozen=True, kw_only=True):
     updated_at_ms: int = 0
 
 
+class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody in a group or channel, as a session saw them from one look on until another. Who changes begins a new one."""
+
+    session_id: str
+    agent_id: str
+    chat_id: int
+    user_id: int
+    since_ms: int
+    until_ms: int | None = None  # None: still so at the last look
+    name: str = ""
+    username: str | None = None
+    role: str = "member"  # owner, admin, member, restricted
+
+
 class UpdatesState(msgspec.Struct, frozen=True, kw_only=True):
     """Where a session is in Telegram's updates."""
 
@@ -215,6 +229,7 @@ class RecordKind(enum.StrEnum):
     SESSIONS = "sessions"
     UPDATES_STATES = "updates_states"
     CHAT_STATES = "chat_states"
+    MEMBERS = "members"
     MESSAGES = "messages"
     VERSIONS = "versions"  # of messages, but for those in force
     EVENTS = "events"
@@ -223,7 +238,7 @@ class RecordKind(enum.StrEnum):
     LOGS = "logs"
 
 
-Record = Session | UpdatesState | ChatState | Message | Happening | FeedRecord | ReaderPlace | LogLine
+Record = Session | UpdatesState | ChatState | MemberRecord | Message | Happening | FeedRecord | ReaderPlace | LogLine
 
 
 class Tallied(msgspec.Struct, frozen=True, kw_only=True):
@@ -347,6 +362,15 @@ class Archive(Protocol):
 
     async def save_chat_state(self, state: ChatState) -> None: ...
 
+    # who was in a chat
+    async def members(
+        self, session_id: str, chat_id: int, *, at_ms: int | None, after: int, limit: int
+    ) -> list[MemberRecord]:
+        """Who is there as far as is known, or was at a time: in the order of their ids, above one."""
+
+    async def save_members(self, members: Sequence[MemberRecord]) -> None:
+        """Over those of the same session, chat, user and `since_ms`."""
+
     # upkeep
     async def tally(self, agent_id: str | None = None) -> Tallied: ...
 
@@ -356,7 +380,8 @@ class Archive(Protocol):
 
     async def forget_person(self, user_id: int) -> Mapping[str, int]:
         """Remove what a person wrote and did, all versions of it, all of the private chats with them, whoever wrote, and how far
-        these are known (they have their name): how many rows, by kind: messages, versions, events, chat_states, feed."""
+        these are known (they have their name), and where they were a member: how many rows, by kind: messages, versions,
+        events, chat_states, members, feed."""
 
     async def count_person(self, user_id: int) -> Mapping[str, int]:
         """How many rows of each kind `forget_person` would remove."""

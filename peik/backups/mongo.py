@@ -27,6 +27,7 @@ COLLECTIONS = frozenset(
         "events",
         "feed",
         "logs",
+        "members",
         "message_versions",
         "messages",
         "reader_places",

@@ -311,6 +311,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "sessions crawl": ("s1 -1001234567890 --until 2026-01-01", "s1 -1001234567890 --dry-run"),
     "sessions sign-in": ("s1", "s1 --qr"),
     "sessions join": ("s1 https://t.me/+AbCdEf0123456789",),
+    "sessions members": ("s1 -1001234567890 --watch 1d", "s1 -1001234567890 --at 30d"),
     "sessions contacts": ("s1", "s1 --add +998901234567=Sara"),
     "sessions export": ("s1",),
     "sessions import-string": ("--agent shop --check",),

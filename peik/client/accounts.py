@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, TypeVar, Unpack
 
 import msgspec
 
-from peik.accounts.api import SessionApi, SessionsQuery
+from peik.accounts.api import MembersQuery, SessionApi, SessionsQuery
 from peik.accounts.feeds import FeedFilter
 from peik.archive.api import READER_CHARS_MAX, EventsQuery, MessageApi, MessageQuery, MessagesQuery
 from peik.archive.store import Direction, LineKind
@@ -17,9 +17,11 @@ from peik.client.transport import (
     AccountSession,
     ArchivedEvent,
     ArchivedMessage,
+    ChatMemberInfo,
     EventPage,
     FeedLine,
     ImportedFile,
+    MemberList,
     MessagePage,
     MessageVersions,
     QrLogin,
@@ -333,6 +335,38 @@ class AccountCalls:
             chat_id=chat_id,
             timeout_s=STEP_S,
         )
+
+    async def watch_members(self, session_id: SessionId, chat_id: int, *, every_s: float = 86_400.0) -> None:
+        """Read who is in a group or channel now, and so often from now on. Who came, left and changed are events."""
+        await self._open_transport().ask(
+            SessionApi.watch_members,
+            into=dict[str, Any],
+            session_id=_id(session_id),
+            chat_id=chat_id,
+            body={"every_s": every_s},
+        )
+
+    async def unwatch_members(self, session_id: SessionId, chat_id: int) -> None:
+        """What is known of them stays."""
+        await self._open_transport().ask(
+            SessionApi.unwatch_members, into=NoneType, session_id=_id(session_id), chat_id=chat_id
+        )
+
+    async def members_of_chat(
+        self, session_id: SessionId, chat_id: int, *, at: When | None = None
+    ) -> list[ChatMemberInfo]:
+        """Who is there as far as is known, or was at a time, by their ids."""
+        found: list[ChatMemberInfo] = []
+        cursor: int | None = None
+        while True:
+            query = MembersQuery(at=instant_ms(at, "at"), cursor=cursor, limit=PAGE)
+            page = await self._open_transport().ask(
+                SessionApi.list_members, into=MemberList, session_id=_id(session_id), chat_id=chat_id, query=query
+            )
+            found.extend(page.members)
+            if page.next is None:
+                return found
+            cursor = int(page.next)
 
     async def stop_crawl(self, session_id: SessionId, chat_id: int) -> SessionChat:
         return await self._open_transport().ask(

@@ -258,6 +258,22 @@ class EventPage(msgspec.Struct, frozen=True, kw_only=True):
     next: str | None = None
 
 
+class ChatMemberInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody in a group or channel, as they were from one look on until another."""
+
+    user_id: int
+    name: str
+    username: str | None = None
+    role: str  # owner, admin, member, restricted
+    since: datetime.datetime
+    until: datetime.datetime | None = None
+
+
+class MemberList(msgspec.Struct, frozen=True, kw_only=True):
+    members: tuple[ChatMemberInfo, ...]
+    next: str | None = None
+
+
 class SessionPage(msgspec.Struct, frozen=True, kw_only=True):
     sessions: tuple[AccountSession, ...]
     next: str | None = None

@@ -105,6 +105,16 @@ def write_archive(pen: LogWriter, event: events.Event) -> None:
             words = "+ crawl is done" if event.is_done else "+ crawled"
             level = logging.INFO if event.is_done else logging.DEBUG
             pen.book.log(level, words, session=session_id, chat=chat_id, crawled=crawled, to=event.crawled_to)
+        case session_events.MembersRead(session_id=session_id, chat_id=chat_id, members=members):
+            pen.book.info(
+                "+ members read",
+                session=session_id,
+                chat=chat_id,
+                members=members,
+                joined=event.joined,
+                left=event.left,
+                whole=event.is_whole,
+            )
         case session_events.FileFetched(session_id=session_id, chat_id=chat_id, size_bytes=size_bytes):
             pen.book.debug("+ file", session=session_id, chat=chat_id, size_bytes=size_bytes)
         case session_events.FileGivenUp(session_id=session_id, chat_id=chat_id, message_id=message_id, why=why):

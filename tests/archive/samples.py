@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from peik.archive.store import Direction, FeedRecord, Happening, LineKind, LogLine, Message, Session
+from peik.archive.store import Direction, FeedRecord, Happening, LineKind, LogLine, MemberRecord, Message, Session
 
 NOW = 1_800_000_000_000
 CHAT, CHANNEL, PERSON = 5, -1_001_234_567_890, 77
@@ -39,6 +39,11 @@ def event(event_id: str = "e1", **fields: Any) -> Happening:
         "created_at_ms": NOW,
     }
     return Happening(**given | fields)
+
+
+def member(user_id: int = PERSON, **fields: Any) -> MemberRecord:
+    given = {"session_id": "s1", "agent_id": "anna", "chat_id": CHANNEL, "user_id": user_id, "since_ms": NOW}
+    return MemberRecord(**given | fields)
 
 
 def line(key: str = "k1", **fields: Any) -> FeedRecord:

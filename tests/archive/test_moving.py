@@ -10,7 +10,7 @@ from peik.archive.move import ArchiveMoveWatch, move, summed
 from peik.archive.store import Archive, ArchiveRetention, ChatState, Fed, MessageFilter, Record, RecordKind
 from peik.errors import Conflict, StoreUnavailable
 from tests.archive.places import PLACES, Place, SqlitePlace, opened
-from tests.archive.samples import CHANNEL, NOW, PERSON, event, line, log, message, session
+from tests.archive.samples import CHANNEL, NOW, PERSON, event, line, log, member, message, session
 
 WAYS = list(itertools.product(PLACES, PLACES))
 
@@ -26,6 +26,7 @@ async def fill(archive: Archive) -> None:
     for number in range(23):
         await archive.keep_messages([message(number, text=f"سلام {number}"), message(number, edited_at_ms=NOW)])
     await archive.mark_deleted("s1", None, [3, 4], at_ms=NOW + 1)
+    await archive.save_members([member(1, until_ms=NOW + 1, username="x"), member(2)])
     await archive.keep_events([event(f"e{number}") for number in range(12)])
     for number in range(3):
         mine = [line(f"k{n}", session_id=f"s{number}", user_id=PERSON + n, at_ms=NOW + number) for n in range(7)]
@@ -52,6 +53,7 @@ async def test_all_is_copied_and_compared(tmp_path: Path, kind: type[Place], oth
             "sessions": 3,
             "updates_states": 3,
             "chat_states": 3,
+            "members": 2,
             "messages": 23,
             "versions": 23,
             "events": 12,

@@ -1,5 +1,6 @@
 """The registry of accounts, signing in, running and sending, told the same in this process and over REST."""
 
+import asyncio
 import datetime
 from collections.abc import Mapping
 from pathlib import Path
@@ -197,5 +198,12 @@ def test_an_account_joins_a_chat_and_knows_its_contacts(way: str, tmp_path: Path
         telegram.say(club, sara, "one")
         told = await peik.estimate_crawl(session, club.chat_id)
         assert (told["messages"], told["requests"], told["others"]) == (1, 1, 0)
+        await peik.watch_members(session, club.chat_id, every_s=7200)
+        while not (found := await peik.members_of_chat(session, club.chat_id)):  # noqa: ASYNC110
+            await asyncio.sleep(0.1)
+        assert [(one.name, one.role) for one in found] == [("Ali", "member"), ("Sara", "owner")]
+        assert await peik.members_of_chat(session, club.chat_id, at=0) == []
+        await peik.unwatch_members(session, club.chat_id)
+        assert len(await peik.members_of_chat(session, club.chat_id)) == 2
 
     play(way, tmp_path, story)

@@ -27,13 +27,13 @@ from telethon.sessions import SQLiteSession, StringSession
 from peik.accounts.client import (
     AccessOf,
     AccountClient,
-    ChatMember,
     ClientError,
     CodeSent,
     Dialog,
     DialogPage,
     Listener,
     Me,
+    MemberPage,
     PhoneContact,
     Qr,
     Trouble,
@@ -651,16 +651,15 @@ class TelethonClient:
         found = (await self._telegram(request)).messages
         return file_place(getattr(found[0], "media", None)) if found else None
 
-    async def members(
-        self, chat_id: int, access: bytes | None, *, offset: int, limit: int
-    ) -> tuple[list[ChatMember], int]:
+    async def members(self, chat_id: int, access: bytes | None, *, offset: int, limit: int) -> MemberPage:
         with translated():
             peer = await self._opened(chat_id, access)
-            if isinstance(peer, types.InputPeerChat):
+            if isinstance(peer, types.InputPeerChat):  # all at once
                 full = await self._telegram(functions.messages.GetFullChatRequest(peer.chat_id))
-                listed, users = getattr(full.full_chat.participants, "participants", []), full.users
-                count = len(listed)
-                listed = listed[offset : offset + limit]
+                listed = getattr(full.full_chat.participants, "participants", None)
+                if listed is None:
+                    raise ClientError(Trouble.REFUSED, "Telegram does not show the members of this group.")
+                users, count, offset = full.users, len(listed), 0
             elif isinstance(peer, types.InputPeerChannel):
                 page = await self._telegram(
                     functions.channels.GetParticipantsRequest(
@@ -670,8 +669,12 @@ class TelethonClient:
                 listed, users, count = page.participants, page.users, page.count
             else:
                 raise ClientError(Trouble.REFUSED, "This chat is no group and no channel: it has no members.")
-        by_id = {one.id: one for one in users}
-        return [found for one in listed if (found := member_of(one, by_id)) is not None], count
+        by_id, end = {one.id: one for one in users}, offset + len(listed)
+        return MemberPage(
+            members=[found for one in listed if (found := member_of(one, by_id)) is not None],
+            following=end if listed and end < count else None,
+            is_whole=end >= count,
+        )
 
     async def _opened(self, chat_id: int, access: bytes | None) -> Any:
         try:

@@ -47,6 +47,7 @@ from peik.archive.store import (
     KeptCounts,
     LogFilter,
     LogLine,
+    MemberRecord,
     Message,
     MessageFilter,
     ReaderPlace,
@@ -67,6 +68,7 @@ COLLECTIONS: dict[RecordKind, tuple[str, type[Any]]] = {
     RecordKind.SESSIONS: ("telegram_sessions", Session),
     RecordKind.UPDATES_STATES: ("updates_states", UpdatesState),
     RecordKind.CHAT_STATES: ("chat_states", ChatState),
+    RecordKind.MEMBERS: ("members", MemberRecord),
     RecordKind.MESSAGES: ("messages", Message),
     RecordKind.VERSIONS: ("message_versions", Message),
     RecordKind.EVENTS: ("events", Happening),
@@ -131,6 +133,8 @@ def _replacing(kind: RecordKind, record: Record) -> ReplaceOne[Document]:
         case RecordKind.CHAT_STATES:
             state = cast(ChatState, record)
             key, document = {"session_id": state.session_id, "chat_id": state.chat_id}, document_of(state)
+        case RecordKind.MEMBERS:
+            return _put_member(cast(MemberRecord, record))
         case RecordKind.MESSAGES:
             message = cast(Message, record)
             key, document = key_filter(message), message_document(message)
@@ -149,6 +153,12 @@ def _replacing(kind: RecordKind, record: Record) -> ReplaceOne[Document]:
         case RecordKind.LOGS:
             document = log_document(cast(LogLine, record))
             key = {"digest": document["digest"]}
+    return ReplaceOne(key, document, upsert=True)
+
+
+def _put_member(member: MemberRecord) -> ReplaceOne[Document]:
+    document = document_of(member)
+    key = {name: document[name] for name in ("session_id", "chat_id", "user_id", "since")}
     return ReplaceOne(key, document, upsert=True)
 
 
@@ -464,6 +474,24 @@ class MongoArchive:
         async with self._server.asked():
             key = {"session_id": state.session_id, "chat_id": state.chat_id}
             await self._server.database["chat_states"].replace_one(key, document_of(state), upsert=True)
+
+    async def members(
+        self, session_id: str, chat_id: int, *, at_ms: int | None, after: int, limit: int
+    ) -> list[MemberRecord]:
+        asked: Document = {"session_id": session_id, "chat_id": chat_id, "user_id": {"$gt": after}, "until": None}
+        if at_ms is not None:
+            at = DatetimeMS(at_ms)
+            asked |= {"since": {"$lte": at}, "$or": [{"until": None}, {"until": {"$gt": at}}]}
+            del asked["until"]
+        async with self._server.asked():
+            found = self._server.settled("members").find(asked).sort("user_id", 1).limit(limit)
+            return [record_of(document, MemberRecord) async for document in found]
+
+    async def save_members(self, members: Sequence[MemberRecord]) -> None:
+        if members:
+            async with self._server.asked():
+                changes = [_put_member(fitted(one)) for one in members]
+                await self._server.database["members"].bulk_write(changes, ordered=False)
 
     # ---- upkeep ----
 

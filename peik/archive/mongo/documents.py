@@ -16,6 +16,7 @@ from peik.archive.store import (
     FeedRecord,
     Happening,
     LogLine,
+    MemberRecord,
     Message,
     ReaderPlace,
     Record,
@@ -25,7 +26,7 @@ from peik.archive.store import (
 from peik.errors import BadInput
 
 Document = dict[str, Any]
-R = TypeVar("R", Session, Message, Happening, ChatState, UpdatesState, FeedRecord, ReaderPlace, LogLine)
+R = TypeVar("R", Session, Message, Happening, ChatState, MemberRecord, UpdatesState, FeedRecord, ReaderPlace, LogLine)
 
 
 # Of which records what is JSON. `body` of a line of a feed is read by nobody but Peik.
@@ -244,6 +245,11 @@ INDEXES: dict[str, list[IndexModel]] = {
         _index("user_id"),
     ],
     "chat_states": [_index("session_id", "chat_id", unique=True)],
+    "members": [
+        _index("session_id", "chat_id", "user_id", "since", unique=True),
+        _index("user_id"),  # whom `forget_person` forgets
+        _index("until"),  # what retention lets go of
+    ],
     "feed": [
         # One writer has a number. Readers walk it, and how far feeds go is read off its edges.
         _index("session_id", "number", unique=True, name="one_per_number"),

@@ -203,6 +203,10 @@ class Messages:
             asked = {"created_at": {"$lt": DatetimeMS(at_ms - retention.events_ms)}}
             found = await self._events.find(asked, {"_id": True}).limit(limit).to_list()
             gone += (await self._events.delete_many({"_id": {"$in": [one["_id"] for one in found]}})).deleted_count
+            members = self._server.database["members"]
+            left = {"until": {"$lt": DatetimeMS(at_ms - retention.events_ms)}}
+            found = await members.find(left, {"_id": True}).limit(limit).to_list()
+            gone += (await members.delete_many({"_id": {"$in": [one["_id"] for one in found]}})).deleted_count
         return gone
 
     async def _remove(self, asked: Document, limit: int) -> int:
@@ -230,6 +234,7 @@ class Messages:
             "versions": (self._versions, wrote),
             "events": (self._events, of_person(user_id)),
             "chat_states": (self._server.database["chat_states"], {"chat_id": user_id}),
+            "members": (self._server.database["members"], {"user_id": user_id}),
         }
 
 

@@ -19,6 +19,7 @@ from peik.accounts.client import (
     HistoryGap,
     Listener,
     Me,
+    MemberPage,
     PhoneContact,
     Qr,
     Trouble,
@@ -512,9 +513,7 @@ class SimClient:
             self._person()  # the line may be gone by now
         return True
 
-    async def members(
-        self, chat_id: int, access: bytes | None, *, offset: int, limit: int
-    ) -> tuple[list[ChatMember], int]:
+    async def members(self, chat_id: int, access: bytes | None, *, offset: int, limit: int) -> MemberPage:
         await asyncio.sleep(0)
         person = self._person("members")
         chat = person.chats.get(chat_id)
@@ -531,7 +530,13 @@ class SimClient:
             )
             for one in chat.members
         ]
-        return found[offset : offset + limit], len(found)
+        end = offset + limit
+        shown = found[: self._telegram.members_shown]
+        return MemberPage(
+            members=shown[offset:end],
+            following=end if end < len(shown) else None,
+            is_whole=end >= len(shown) == len(found),
+        )
 
     # Asking for the account.
 
@@ -612,6 +617,7 @@ class Accounts:
         self.files: dict[str, bytes] = {}
         self._invites: dict[str, tuple[Chat, bool]] = {}
         self.is_down = False  # no way there
+        self.members_shown: int | None = None  # so many of a chat; None: all
         self.deliveries: list[Post] = []  # what `carry` made, each once
 
     # Who connects.

@@ -17,7 +17,7 @@ from peik.archive.store import (
     UpdatesState,
 )
 from tests.archive.places import Place, opened
-from tests.archive.samples import CHANNEL, CHAT, NOW, PERSON, event, line, log, message, session
+from tests.archive.samples import CHANNEL, CHAT, NOW, PERSON, event, line, log, member, message, session
 
 
 async def test_the_state_of_a_chat_is_the_last_that_was_saved(place: Place) -> None:
@@ -61,6 +61,34 @@ async def test_retention_lets_go_of_what_was_archived_long_ago(place: Place) -> 
         assert [one.event_id for one in left] == ["e5", "e4"]
 
 
+async def test_who_is_in_a_chat_and_who_was(place: Place) -> None:
+    async with opened(place) as archive:
+        was, now = member(1, role="member", until_ms=NOW + 10), member(1, role="admin", since_ms=NOW + 10)
+        gone, other = member(2, until_ms=NOW + 20, name="Gone\0"), member(3, chat_id=CHAT)
+        await archive.save_members([now, was, gone, other, member(4)])
+        await archive.save_members([])
+
+        async def there(at_ms: int | None, *, after: int = 0, limit: int = 9) -> list[tuple[int, str]]:
+            found = await archive.members("s1", CHANNEL, at_ms=at_ms, after=after, limit=limit)
+            return [(one.user_id, one.role) for one in found]
+
+        assert await there(None) == [(1, "admin"), (4, "member")]
+        assert await there(None, limit=1) == [(1, "admin")]
+        assert await there(None, after=1) == [(4, "member")]
+        assert await there(NOW - 1) == []
+        assert await there(NOW + 9) == [(1, "member"), (2, "member"), (4, "member")]
+        assert await there(NOW + 10) == [(1, "admin"), (2, "member"), (4, "member")]
+        await archive.save_members([member(4, until_ms=NOW + 30, name="Renamed")])
+        assert await there(None) == [(1, "admin")]
+        assert (await archive.members("s1", CHANNEL, at_ms=NOW, after=3, limit=9))[0].name == "Renamed"
+        assert (await archive.members("s1", CHANNEL, at_ms=NOW, after=1, limit=9))[0].name == "Gone\ufffd"
+        assert await archive.members("s2", CHANNEL, at_ms=None, after=0, limit=9) == []
+        old = ArchiveRetention(events_ms=1)
+        assert await archive.clean(old, at_ms=NOW + 21, limit=1) == 1
+        assert await archive.clean(old, at_ms=NOW + 21, limit=9) == 0, "what holds until then stays"
+        assert await there(NOW + 9) == [(2, "member"), (4, "member")]
+
+
 async def test_a_person_is_forgotten(place: Place) -> None:
     async with opened(place) as archive:
         theirs = [message(1), message(1, text="edited", edited_at_ms=NOW), message(2, chat_id=CHANNEL)]
@@ -68,7 +96,8 @@ async def test_a_person_is_forgotten(place: Place) -> None:
         await archive.keep_events([event("theirs", user_id=PERSON), event("other", user_id=1), event("nobody")])
         await archive.save_chat_state(ChatState(session_id="s1", chat_id=PERSON, title="Their name"))
         await archive.save_chat_state(ChatState(session_id="s1", chat_id=CHANNEL, title="A channel"))
-        told = {"messages": 2, "versions": 1, "events": 1, "chat_states": 1, "feed": 0}
+        await archive.save_members([member(), member(until_ms=NOW + 1, since_ms=NOW - 1), member(PERSON + 1)])
+        told = {"messages": 2, "versions": 1, "events": 1, "chat_states": 1, "members": 2, "feed": 0}
         assert await archive.forget_person(PERSON) == told
         assert await archive.forget_person(PERSON) == dict.fromkeys(told, 0)
         found, _ = await archive.messages(MessageFilter(), cursor=None, limit=9)
@@ -84,7 +113,7 @@ async def test_the_private_chats_with_a_person_are_forgotten_whoever_wrote(place
         await archive.keep_messages([message(3, sender_id=1)])
         await archive.keep_events([event("read", chat_id=PERSON, user_id=1), event("other", chat_id=CHAT, user_id=1)])
         await archive.feed([line("a", chat_id=PERSON, user_id=1), line("b", chat_id=CHAT, user_id=1)])
-        told = {"messages": 2, "versions": 1, "events": 1, "chat_states": 0, "feed": 1}
+        told = {"messages": 2, "versions": 1, "events": 1, "chat_states": 0, "members": 0, "feed": 1}
         assert await archive.count_person(PERSON) == told
         assert await archive.forget_person(PERSON) == told
         assert await archive.count_person(PERSON) == dict.fromkeys(told, 0)
@@ -107,6 +136,10 @@ async def test_what_is_put_is_there_as_it_was(place: Place) -> None:
         RecordKind.SESSIONS: [session(f"s{n}", version=n + 4, secret=b"x") for n in range(5)],
         RecordKind.UPDATES_STATES: [UpdatesState(session_id=f"s{n}", state=b"\0") for n in range(5)],
         RecordKind.CHAT_STATES: [ChatState(session_id=f"s{n % 2}", chat_id=CHANNEL + n) for n in range(5)],
+        RecordKind.MEMBERS: [
+            member(n, session_id=f"s{n % 2}", until_ms=n or None, name="ن", username=f"u{n}" if n else None)
+            for n in range(5)
+        ],
         RecordKind.MESSAGES: [message(n, deleted_at_ms=n or None, text=f"n{n}", edited_at_ms=n) for n in range(5)],
         RecordKind.VERSIONS: [message(n % 2, edited_at_ms=n, text="old") for n in range(5)],
         RecordKind.EVENTS: [event(f"e{n}", user_id=n) for n in range(5)],

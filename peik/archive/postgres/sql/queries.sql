@@ -401,6 +401,24 @@ ON CONFLICT (session_id, chat_id) DO UPDATE SET
     crawl_until_ms = excluded.crawl_until_ms, crawled = excluded.crawled, checked_to = excluded.checked_to,
     access = excluded.access, updated_at_ms = excluded.updated_at_ms
 
+-- name: members_now
+SELECT * FROM members
+WHERE session_id = :session_id AND chat_id = :chat_id AND user_id > :after AND until_ms IS NULL ORDER BY user_id LIMIT :limit
+
+-- name: members_at
+SELECT * FROM members
+WHERE session_id = :session_id AND chat_id = :chat_id AND user_id > :after
+    AND since_ms <= :at_ms AND (until_ms IS NULL OR until_ms > :at_ms)
+ORDER BY user_id LIMIT :limit
+
+-- name: save_members
+-- Rows come in the order of their keys.
+INSERT INTO members SELECT * FROM unnest(
+    $1::text[], $2::text[], $3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::text[], $9::text[]
+)
+ON CONFLICT (session_id, chat_id, user_id, since_ms) DO UPDATE SET
+    until_ms = excluded.until_ms, name = excluded.name, username = excluded.username, role = excluded.role
+
 -- name: tally
 SELECT
     (SELECT count(*) FROM telegram_sessions), (SELECT count(*) FROM messages),
@@ -433,6 +451,14 @@ SELECT id FROM messages WHERE sender_id = :user_id OR chat_id = :user_id LIMIT :
 -- name: remove_old_events
 DELETE FROM events WHERE id IN (SELECT id FROM events WHERE created_at_ms < :before_ms ORDER BY created_at_ms, id LIMIT :limit)
 
+-- name: remove_old_members
+DELETE FROM members WHERE (session_id, chat_id, user_id, since_ms) IN (
+    SELECT session_id, chat_id, user_id, since_ms FROM members WHERE until_ms < :before_ms ORDER BY until_ms LIMIT :limit
+)
+
+-- name: forget_members
+DELETE FROM members WHERE user_id = :user_id
+
 -- name: forget_versions
 DELETE FROM message_versions WHERE sender_id = :user_id OR chat_id = :user_id
 
@@ -448,6 +474,7 @@ SELECT
     (SELECT count(*) FROM message_versions WHERE sender_id = :user_id OR chat_id = :user_id),
     (SELECT count(*) FROM events WHERE user_id = :user_id OR chat_id = :user_id),
     (SELECT count(*) FROM chat_states WHERE chat_id = :user_id),
+    (SELECT count(*) FROM members WHERE user_id = :user_id),
     (SELECT count(*) FROM feed WHERE user_id = :user_id OR chat_id = :user_id)
 
 -- name: drop_logs
@@ -461,6 +488,10 @@ SELECT * FROM updates_states WHERE session_id > :after ORDER BY session_id LIMIT
 
 -- name: page_chat_states
 SELECT * FROM chat_states WHERE (session_id, chat_id) > (:session_id, :chat_id) ORDER BY session_id, chat_id LIMIT :limit
+
+-- name: page_members
+SELECT * FROM members WHERE (session_id, chat_id, user_id, since_ms) > (:session_id, :chat_id, :user_id, :since_ms)
+ORDER BY session_id, chat_id, user_id, since_ms LIMIT :limit
 
 -- name: page_messages
 SELECT id, {message_columns} FROM messages WHERE id > :after ORDER BY id LIMIT :limit

@@ -317,6 +317,19 @@ INSERT OR REPLACE INTO chat_states VALUES (
     :session_id, :chat_id, :title, :newest_id, :crawled_to, :crawl_until_ms, :crawled, :checked_to, :access, :updated_at_ms
 )
 
+-- name: members_now
+SELECT * FROM members
+WHERE session_id = :session_id AND chat_id = :chat_id AND user_id > :after AND until_ms IS NULL ORDER BY user_id LIMIT :limit
+
+-- name: members_at
+SELECT * FROM members
+WHERE session_id = :session_id AND chat_id = :chat_id AND user_id > :after
+    AND since_ms <= :at_ms AND (until_ms IS NULL OR until_ms > :at_ms)
+ORDER BY user_id LIMIT :limit
+
+-- name: save_members
+INSERT OR REPLACE INTO members VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+
 -- name: tally
 SELECT
     (SELECT count(*) FROM telegram_sessions), (SELECT count(*) FROM messages),
@@ -344,6 +357,14 @@ DELETE FROM message_versions WHERE session_id = :session_id AND chat_id = :chat_
 -- name: remove_old_events
 DELETE FROM events WHERE id IN (SELECT id FROM events WHERE created_at_ms < :before_ms ORDER BY created_at_ms LIMIT :limit)
 
+-- name: remove_old_members
+DELETE FROM members WHERE (session_id, chat_id, user_id, since_ms) IN (
+    SELECT session_id, chat_id, user_id, since_ms FROM members WHERE until_ms < :before_ms ORDER BY until_ms LIMIT :limit
+)
+
+-- name: forget_members
+DELETE FROM members WHERE user_id = :user_id
+
 -- name: forget_versions
 DELETE FROM message_versions WHERE sender_id = :user_id OR chat_id = :user_id
 
@@ -359,6 +380,7 @@ SELECT
     (SELECT count(*) FROM message_versions WHERE sender_id = :user_id OR chat_id = :user_id) AS versions,
     (SELECT count(*) FROM events WHERE user_id = :user_id OR chat_id = :user_id) AS events,
     (SELECT count(*) FROM chat_states WHERE chat_id = :user_id) AS chat_states,
+    (SELECT count(*) FROM members WHERE user_id = :user_id) AS members,
     (SELECT count(*) FROM feed WHERE user_id = :user_id OR chat_id = :user_id) AS feed
 
 -- name: drop_logs
@@ -372,6 +394,10 @@ SELECT * FROM updates_states WHERE session_id > :after ORDER BY session_id LIMIT
 
 -- name: page_chat_states
 SELECT * FROM chat_states WHERE (session_id, chat_id) > (:session_id, :chat_id) ORDER BY session_id, chat_id LIMIT :limit
+
+-- name: page_members
+SELECT * FROM members WHERE (session_id, chat_id, user_id, since_ms) > (:session_id, :chat_id, :user_id, :since_ms)
+ORDER BY session_id, chat_id, user_id, since_ms LIMIT :limit
 
 -- name: page_messages
 SELECT id, {message_columns} FROM messages WHERE id > :after ORDER BY id LIMIT :limit
