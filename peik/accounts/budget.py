@@ -29,6 +29,7 @@ class Budget:
         self._all_s = 60.0 / in_all
         self._free_at: dict[str, float] = {}
         self._all_free_at = float("-inf")
+        self._connect_free_at = float("-inf")
         self._flooded_until: dict[str, float] = {}
 
     def now(self) -> float:
@@ -43,10 +44,13 @@ class Budget:
         self._all_free_at = now + self._all_s
 
     async def connect_turn(self) -> None:
-        """Returns when one account may connect. Only the common pace counts: what is seen must not wait for what is asked."""
-        while (wait_s := self._all_free_at - self._clock.mono()) > 0:  # noqa: ASYNC110  it may grow meanwhile
-            await asyncio.sleep(wait_s)
-        self._all_free_at = self._clock.mono() + self._all_s
+        """Returns when one account may connect, or take a step of its sign-in. Only the pace of all connects counts, and it goes
+        before what is asked: hundreds of crawls, which all wait for the next moment, would keep it waiting for minutes."""
+        now = self._clock.mono()
+        at = max(now, self._connect_free_at)
+        self._connect_free_at = at + self._all_s
+        self._all_free_at = max(self._all_free_at, at) + self._all_s
+        await asyncio.sleep(at - now)
 
     def ready_at(self, session_id: str) -> float:
         own = max(self._free_at.get(session_id, float("-inf")), self.flooded_until(session_id))

@@ -183,6 +183,7 @@ CODE_S = 300.0
 CODE_TRIES_MAX = 5
 PASSWORD_TRIES_MAX = 5
 SIGN_OFF_S = 20.0
+QR_FRESH_MS = 10_000
 QR_S = 300.0  # a person gets this long to scan one of the pictures
 
 _FATAL = frozenset({Trouble.PHONE_BANNED, Trouble.NOT_REGISTERED, Trouble.BAD_PHONE, Trouble.REVOKED})
@@ -274,8 +275,10 @@ class SignInSteps:
                 session = await self._to_be_signed_in(session_id)
                 client, _ = await self._connected(session, None)
                 scan = self._scans[session_id] = _Scan(client)
+        if scan.qr is not None and scan.qr.expires_at_ms - self._clock.wall_ms() > QR_FRESH_MS:
+            return scan.qr  # who shows it may ask every second; Telegram is not asked so often
         try:
-            qr = await scan.client.qr()
+            qr = scan.qr = await scan.client.qr()
         except ClientError as error:
             if scan.is_scanned:  # meanwhile: this connection has done its work
                 return await self.qr(session_id)
@@ -475,6 +478,7 @@ class _Scan:
         self.client = client
         self.task: asyncio.Task[None] | None = None
         self.is_scanned = False
+        self.qr: Qr | None = None  # as it was given last
 
 
 async def _leave(client: AccountClient) -> None:

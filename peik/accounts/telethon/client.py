@@ -256,7 +256,7 @@ _OLD_REFERENCE = frozenset(
     {"FILE_REFERENCE_EXPIRED", "FILE_REFERENCE_INVALID", "FILE_REFERENCE_EMPTY", "FILEREF_UPGRADE_NEEDED"}
 )
 HISTORY_MAX = 100  # Telegram gives no more at once
-QR_LOOK_S = 5.0  # Telegram tells of a scan; should that get lost we ask
+QR_LOOK_S = 25.0  # Telegram tells of a scan; should that get lost we ask before the picture is over
 
 # What a key hears that nobody is signed in with; the last one, while the password of two-step verification is missing:
 # Telegram then answers nothing but what signing in needs.
