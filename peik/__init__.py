@@ -39,7 +39,7 @@ _HOMES = {
     "peik.schedules.model": ("BroadcastWork", "JobWork", "LetterWork"),
     "peik.client.calls": ("Call", "Letter", "QueueStats", "Receipt", "Refused"),
     "peik.client.enqueue": ("enqueue", "enqueue_sync"),
-    "peik.client.peik": ("Peik",),
+    "peik.client.peik": ("BlockingPeik", "Peik"),
     "peik.client.handlers": ("Update",),
     "peik.client.jobs": ("HostInfo", "JobCounts", "JobInfo", "JobPlace", "JobRun", "JobsUsed", "QueuedJob"),
     "peik.core.documents": ("ContactFilter",),

@@ -17,6 +17,7 @@ from peik.client.jobs import JobPlace as JobPlace
 from peik.client.jobs import JobRun as JobRun
 from peik.client.jobs import JobsUsed as JobsUsed
 from peik.client.jobs import QueuedJob as QueuedJob
+from peik.client.peik import BlockingPeik as BlockingPeik
 from peik.client.peik import Peik as Peik
 from peik.client.transport import AccountSession as AccountSession
 from peik.client.transport import ArchivedEvent as ArchivedEvent

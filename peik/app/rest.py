@@ -21,7 +21,7 @@ from peik.monitoring.pulse import Pulse
 from peik.web import responses
 from peik.web.access import Access
 from peik.web.fast_routes import FastRoutes, Receive, Scope, Send
-from peik.web.openapi import Json, OperationRow, page, shape
+from peik.web.openapi import Json, OperationRow, opened, page, shape
 from peik.web.operations import rows_of, schemas_of
 from peik.web.responses import Endpoint, Route
 from peik.web.routes import routes_of
@@ -65,7 +65,7 @@ def document(routes: Iterable[Described]) -> Json:
         "security": [{"bearer": []}, {"key": []}],
         "paths": paths,
         "components": {
-            "schemas": {**_SCHEMAS, **schemas_of(*API_CLASSES), **made},
+            "schemas": opened({**_SCHEMAS, **schemas_of(*API_CLASSES), **made}),
             "securitySchemes": {
                 "bearer": {"type": "http", "scheme": "bearer"},
                 "key": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},

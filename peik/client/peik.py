@@ -1,10 +1,17 @@
-"""The library: `Peik.open` runs the courier in this process, `Peik.connect` asks one over REST. The same methods on both."""
+"""The library: `Peik.open` runs the courier in this process, `Peik.connect` asks one over REST. The same methods on both, and on
+`BlockingPeik` for programs without an event loop."""
 
+import asyncio
+import functools
+import inspect
+import os
 import ssl
-from collections.abc import Callable, Sequence
+import threading
+import weakref
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, overload
+from typing import TYPE_CHECKING, Any, Self, TypeVar, overload
 
 from peik.client.accounts import AccountCalls
 from peik.client.broadcasts import Broadcasts, Schedules
@@ -17,6 +24,7 @@ from peik.errors import Unavailable
 if TYPE_CHECKING:
     from peik.client.transport import Transport
 
+T = TypeVar("T")
 _ALSO = {"api_id": "telegram_api_id", "api_hash": "telegram_api_hash"}  # as every MTProto library calls them
 
 
@@ -166,3 +174,114 @@ def _setting(value: str | float | bool | Path) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     return str(value)
+
+
+class BlockingPeik:
+    """`Peik.connect` for code that is not async (Flask, Celery, scripts): `peik = BlockingPeik.connect(URL, key=KEY)`, then the
+    methods of `Peik` without `await`: `peik.send_text(42, "Hello")`. Their async iterators are plain ones here.
+
+    One thread runs an event loop; calls of any number of threads wait for it. It begins at the first call, and anew after a
+    fork, so it may be a global of a program whose workers are forked (Celery, gunicorn). Raises what `Peik` raises.
+    """
+
+    def __init__(self, url: str, *, key: str, ssl_context: ssl.SSLContext | None = None) -> None:
+        self._made = functools.partial(Peik.connect, url, key=key, ssl_context=ssl_context)
+        self._begin()
+        # The child of a fork has neither the thread nor a lock that anybody would open.
+        os.register_at_fork(after_in_child=functools.partial(_once_more, weakref.WeakMethod(self._begin)))
+
+    @classmethod
+    def connect(cls, url: str, *, key: str, ssl_context: ssl.SSLContext | None = None) -> Self:
+        """As `Peik.connect`. Nothing is asked before the first call."""
+        return cls(url, key=key, ssl_context=ssl_context)
+
+    def _begin(self) -> None:
+        self._lock = threading.Lock()
+        self._opened: tuple[asyncio.AbstractEventLoop, Peik] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends connections and thread. A later call begins anew."""
+        with self._lock:
+            opened, self._opened = self._opened, None
+        if opened is not None:
+            loop, peik = opened
+            asyncio.run_coroutine_threadsafe(peik.close(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+
+    def run(self, work: Callable[[Peik], Awaitable[T]]) -> T:
+        """What an async function of yours answers that is given the `Peik`: for several calls at once, or in one go."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            pass
+        else:
+            raise RuntimeError("An event loop runs here, and a call that blocks would stop it: use Peik and await.")
+        loop, peik = self._open()
+
+        async def working() -> T:
+            return await work(peik)
+
+        future = asyncio.run_coroutine_threadsafe(working(), loop)
+        try:
+            return future.result()
+        except BaseException:  # Ctrl-C, or whatever ends the caller's wait: nobody waits for the answer any more
+            future.cancel()
+            raise
+
+    def _open(self) -> "tuple[asyncio.AbstractEventLoop, Peik]":
+        with self._lock:
+            if self._opened is None:
+                loop = asyncio.new_event_loop()
+                threading.Thread(target=_looping, args=(loop,), name="peik", daemon=True).start()
+                peik = self._made()
+                asyncio.run_coroutine_threadsafe(peik.__aenter__(), loop).result()
+                self._opened = loop, peik
+            return self._opened
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        found = getattr(Peik, name, None)
+        if name.startswith("_") or not (inspect.iscoroutinefunction(found) or inspect.isasyncgenfunction(found)):
+            raise AttributeError(
+                f"BlockingPeik has no {name!r}. Broadcasts, schedules and handlers: see run(), or use Peik."
+            )
+
+        @functools.wraps(found)
+        def call(*given: Any, **named: Any) -> Any:
+            async def begun(peik: Peik) -> Any:
+                answer = found(peik, *given, **named)
+                return await answer if inspect.isawaitable(answer) else answer
+
+            answer = self.run(begun)
+            return self._each(answer) if isinstance(answer, AsyncIterator) else answer
+
+        return call
+
+    def _each(self, answers: AsyncIterator[T]) -> Iterator[T]:
+        async def following(_: Peik) -> tuple[T, ...]:
+            async for answer in answers:
+                return (answer,)
+            return ()
+
+        while found := self.run(following):
+            yield from found
+
+
+def _once_more(reference: "weakref.WeakMethod[Callable[[], None]]") -> None:
+    begin = reference()
+    if begin is not None:
+        begin()
+
+
+def _looping(loop: asyncio.AbstractEventLoop) -> None:
+    try:
+        loop.run_forever()
+    finally:
+        loop.close()

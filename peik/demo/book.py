@@ -6,9 +6,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
-from peik.demo import narration
-from peik.demo.calls import DemoArrival, DemoFate, DemoStats, Unanswered
-from peik.demo.stage import DemoStage
+from peik.demo.stage import DemoArrival, DemoFate, DemoStage, DemoStats, Unanswered
 
 KEPT_S = 120.0  # how long a letter that has ended is still looked at: a repeat would have come by then
 
@@ -193,7 +191,9 @@ class DemoWatch:
                     await self._looked.wait()
         except TimeoutError:
             log = "\n".join(self._stage.peik_log()[-15:])
-            raise Stuck(narration.STUCK.format(seconds=int(timeout_s), what=what, log=log)) from None
+            raise Stuck(
+                f"The demo waited {int(timeout_s)} s without success {what}. Peik's last words:\n{log}"
+            ) from None
 
     async def quiet(self) -> None:
         """Wait until nothing is under way."""

@@ -17,11 +17,9 @@ from typing import TypeVar
 import msgspec
 
 from peik.app.serve import own_command
-from peik.demo import narration
 from peik.demo.book import DemoBook, DemoCounts, DemoWatch, Promise, Stuck
-from peik.demo.calls import DemoDeclined, DemoFate, DemoMessage, DemoPerson, Unanswered
-from peik.demo.screen import Screen
-from peik.demo.stage import TOKEN, DemoStage
+from peik.demo.screen import Screen, narration
+from peik.demo.stage import TOKEN, DemoDeclined, DemoFate, DemoMessage, DemoPerson, DemoStage, Unanswered
 from peik.errors import StartError
 
 # Who makes the traffic: people who write, a small bot that answers them, a shop that sends news. All send through Peik.
@@ -39,8 +37,8 @@ class Town:
         self._chance = chance
         self._numbers = itertools.count(1)
         self._answers: dict[tuple[int, str], str] = {}  # by person and question
-        self.people = [DemoPerson(1001 + place, name) for place, name in enumerate(narration.PEOPLE)]
-        self.leaver = DemoPerson(1099, narration.LEAVER)
+        self.people = [DemoPerson(1001 + place, name) for place, name in enumerate(narration.people)]
+        self.leaver = DemoPerson(1099, narration.leaver)
 
     async def settle_in(self) -> None:
         sim = self._stage.sim
@@ -68,7 +66,7 @@ class Town:
 
     async def tell_of_an_order(self, person: DemoPerson | None = None) -> Promise:
         somebody = person or self._chance.choice(self.people)
-        return await self.send(somebody.id, self._chance.choice(narration.ORDERS))
+        return await self.send(somebody.id, self._chance.choice(narration.orders))
 
     # ---- people ----
 
@@ -80,7 +78,8 @@ class Town:
         return self._answers.get((person.id, question))
 
     def some_question(self) -> str:
-        return self._chance.choice(narration.QUESTIONS)
+        question: str = self._chance.choice(narration.questions)
+        return question
 
     # ---- the bot ----
 
@@ -97,7 +96,7 @@ class Town:
     async def _reply(self, message: DemoMessage) -> None:
         if message.sender is None or not message.text:
             return
-        text = narration.ANSWER.format(name=message.sender.first_name)
+        text = narration.answer.format(name=message.sender.first_name)
         promise = await self.send(message.chat.id, text, priority=_ANSWERED_FIRST)
         self._answers[message.sender.id, message.text] = promise.text
 
@@ -217,15 +216,15 @@ _AUDIT_S = 20.0
 
 async def encore(scene: DemoScene) -> None:
     """Until cancelled."""
-    scene.watch.now.chapter = narration.ENCORE
-    scene.screen.chapter(narration.ENCORE, narration.ENCORE_LEAD)
+    scene.watch.now.chapter = narration.encore
+    scene.screen.chapter(narration.encore, narration.encore_lead)
     peik = scene.stage.peik
-    scene.screen.note(narration.LOOK, url=peik.url, key=peik.key)
-    scene.screen.note(narration.ENCORE_API, url=peik.url, key=peik.key)
-    scene.screen.note(narration.ENCORE_SIM, url=scene.stage.sim.control_url)
-    scene.screen.note(narration.ENCORE_TRY, url=peik.url, key=peik.key)
+    scene.screen.note(narration.look, url=peik.url, key=peik.key)
+    scene.screen.note(narration.encore_api, url=peik.url, key=peik.key)
+    scene.screen.note(narration.encore_sim, url=scene.stage.sim.control_url)
+    scene.screen.note(narration.encore_try, url=peik.url, key=peik.key)
     command = own_command(sys.argv[0], folder=Path.cwd(), on_path=shutil.which("peik"))
-    scene.screen.note(narration.ENCORE_NEXT, peik=command)
+    scene.screen.note(narration.encore_next, peik=command)
     async with asyncio.TaskGroup() as group:
         group.create_task(_traffic(scene))
         group.create_task(_trouble(scene))
@@ -249,13 +248,13 @@ async def _trouble(scene: DemoScene) -> None:
 
 
 async def _dark(scene: DemoScene) -> None:
-    scene.screen.note(narration.ENCORE_DARK, seconds=_DARK_S)
+    scene.screen.note(narration.encore_dark, seconds=_DARK_S)
     await scene.dark(is_dark=True)
     await asyncio.sleep(_DARK_S)
     waiting = scene.watch.now.waiting
     await scene.dark(is_dark=False)
     await scene.watch.quiet()
-    scene.screen.note(narration.ENCORE_LIT, waiting=waiting)
+    scene.screen.note(narration.encore_lit, waiting=waiting)
     scene.screen.counters()
 
 
@@ -263,7 +262,7 @@ async def _kill(scene: DemoScene) -> None:
     pid = scene.stage.peik_pid
     seconds = await scene.kill_and_restart()
     await scene.watch.until(lambda: scene.watch.now.is_peik_up, what="for Peik to be seen again")
-    scene.screen.note(narration.ENCORE_KILL, pid=pid, seconds=f"{seconds:.1f}")
+    scene.screen.note(narration.encore_kill, pid=pid, seconds=f"{seconds:.1f}")
     scene.screen.counters()
 
 
@@ -284,70 +283,70 @@ _RECOVERED = "found in flight"  # how Peik's log tells of letters that a crash l
 
 
 async def flow(scene: DemoScene) -> None:
-    scene.begin(1, narration.FLOW, narration.FLOW_LEAD)
-    scene.screen.note(narration.LOOK, url=scene.stage.peik.url, key=scene.stage.peik.key)
+    scene.begin(1, narration.flow, narration.flow_lead)
+    scene.screen.note(narration.look, url=scene.stage.peik.url, key=scene.stage.peik.key)
     town = scene.town
-    for person, question in zip(town.people, narration.QUESTIONS[:3], strict=False):
+    for person, question in zip(town.people, narration.questions[:3], strict=False):
         answer, took_s = await scene.talk(person, question)
         scene.screen.note(
-            narration.FLOW_TALK, name=person.first_name, asked=question, answer=answer, ms=round(took_s * 1000)
+            narration.flow_talk, name=person.first_name, asked=question, answer=answer, ms=round(took_s * 1000)
         )
         for _ in range(3):
             await town.tell_of_an_order()
         await scene.beat(0.6)
     await scene.watch.quiet()
-    scene.screen.note(narration.FLOW_END, accepted=scene.watch.now.accepted, delivered=scene.watch.now.delivered)
+    scene.screen.note(narration.flow_end, accepted=scene.watch.now.accepted, delivered=scene.watch.now.delivered)
     await scene.end()
 
 
 async def dark(scene: DemoScene) -> None:
-    scene.begin(2, narration.DARK, narration.DARK_LEAD)
+    scene.begin(2, narration.dark, narration.dark_lead)
     people, watch = scene.town.people, scene.watch
     await scene.dark(is_dark=True)
     promises = [await scene.town.tell_of_an_order(person) for person in people]
     await watch.until(lambda: watch.now.is_route_open, what="for Peik to notice the dark")
-    scene.screen.note(narration.DARK_FOUND)
+    scene.screen.note(narration.dark_found)
     for _ in range(scene.scale.orders - 1):
         for person in people:
             promises.append(await scene.town.tell_of_an_order(person))
             await scene.beat(1 / len(people))
     arrived = sum(scene.book.first_arrivals.get(promise.text) is not None for promise in promises)
-    scene.screen.note(narration.DARK_STILL, count=len(promises), arrived=arrived)
+    scene.screen.note(narration.dark_still, count=len(promises), arrived=arrived)
     await scene.beat()
     fates = await scene.fates(promises)
     scene.screen.note(
-        narration.DARK_COST,
+        narration.dark_cost,
         attempts=sum(fate.attempts_made for fate in fates),
         uncertain=sum(fate.uncertain_tries for fate in fates),
         failed=sum(fate.state == "failed" for fate in fates),
     )
-    await scene.town.ask(people[-1], narration.DARK_QUESTION)
+    await scene.town.ask(people[-1], narration.dark_question)
     await scene.end()
     await _back(scene, promises)
 
 
 async def _back(scene: DemoScene, promises: list[Promise]) -> None:
-    scene.begin(3, narration.BACK, narration.BACK_LEAD)
+    scene.begin(3, narration.back, narration.back_lead)
     watch, asker = scene.watch, scene.town.people[-1]
     lit_at = time.time()
     await scene.dark(is_dark=False)
     await watch.until(lambda: not watch.now.is_route_open, what="for Peik to find Telegram again")
     found_at = time.time()
-    scene.screen.note(narration.BACK_FOUND, seconds=f"{found_at - lit_at:.1f}")
+    scene.screen.note(narration.back_found, seconds=f"{found_at - lit_at:.1f}")
     await watch.quiet()
     took_s = max(0.0, scene.last_arrival_at(promises) - found_at)
     chats, disordered = scene.book.disordered([promise.text for promise in promises])
     scene.screen.note(
-        narration.BACK_END, count=len(promises), seconds=f"{took_s:.1f}", ordered=chats - disordered, chats=chats
+        narration.back_end, count=len(promises), seconds=f"{took_s:.1f}", ordered=chats - disordered, chats=chats
     )
-    question = narration.DARK_QUESTION
+    question = narration.dark_question
     await watch.until(lambda: scene.answered_at(asker, question) > 0, what="for the bot to answer")
-    scene.screen.note(narration.BACK_TALK, name=asker.first_name, asked=question)
+    scene.screen.note(narration.back_talk, name=asker.first_name, asked=question)
     await scene.end()
 
 
 async def crash(scene: DemoScene) -> None:
-    scene.begin(4, narration.CRASH, narration.CRASH_LEAD, count=scene.scale.queue)
+    scene.begin(4, narration.crash, narration.crash_lead, count=scene.scale.queue)
     chats = [_QUEUE_FIRST + place for place in range(scene.scale.queue)]
     unheard, unanswered = chats[2:8:2], chats[3:9:2]
     invoice_chat = unanswered[-1]
@@ -355,12 +354,12 @@ async def crash(scene: DemoScene) -> None:
     promises: list[Promise] = []
     for chat_id in chats:
         if chat_id == invoice_chat:
-            promises.append(await scene.town.send(chat_id, narration.INVOICE, on_uncertain="hold"))
+            promises.append(await scene.town.send(chat_id, narration.invoice, on_uncertain="hold"))
         else:
-            promises.append(await scene.town.send(chat_id, narration.ORDERS[0], backoff_ms=_RESEND_MS))
+            promises.append(await scene.town.send(chat_id, narration.orders[0], backoff_ms=_RESEND_MS))
     await _struck(scene, len(unheard) + len(unanswered))
     scene.screen.note(
-        narration.CRASH_KILL, pid=scene.stage.peik_pid, waiting=(await scene.stage.peik.stats()).unfinished
+        narration.crash_kill, pid=scene.stage.peik_pid, waiting=(await scene.stage.peik.stats()).unfinished
     )
 
     async with asyncio.TaskGroup() as shop:
@@ -370,24 +369,24 @@ async def crash(scene: DemoScene) -> None:
         await scene.stage.sim.end_faults()
         offered = [shop.create_task(scene.town.tell_of_an_order(person)) for person in scene.town.people[:5]]
     words, count = await _recovered(scene)
-    scene.screen.note(narration.CRASH_BACK, seconds=f"{restarting.result():.1f}", words=words, count=count)
+    scene.screen.note(narration.crash_back, seconds=f"{restarting.result():.1f}", words=words, count=count)
     await scene.beat()
     fates = await scene.fates(promises)
     doubtful = [promise for promise, fate in zip(promises, fates, strict=True) if fate.uncertain_tries]
     reached = sum(promise.text in arrived for promise in doubtful)
-    scene.screen.note(narration.CRASH_ARRIVED, count=len(doubtful), arrived=reached, missing=len(doubtful) - reached)
+    scene.screen.note(narration.crash_arrived, count=len(doubtful), arrived=reached, missing=len(doubtful) - reached)
     await scene.beat()
     invoice = fates[chats.index(invoice_chat)]
     resent = [promise for promise in doubtful if promise.chat_id != invoice_chat]
-    scene.screen.note(narration.CRASH_RESENT, count=len(resent))
-    scene.screen.note(narration.CRASH_HELD, state=invoice.state, reason=invoice.failed_reason)
+    scene.screen.note(narration.crash_resent, count=len(resent))
+    scene.screen.note(narration.crash_held, state=invoice.state, reason=invoice.failed_reason)
     if promises[chats.index(invoice_chat)].text in arrived:
-        scene.screen.note(narration.CRASH_HELD_ARRIVED)
+        scene.screen.note(narration.crash_held_arrived)
     await scene.beat()
-    scene.screen.note(narration.CRASH_NEW, count=len(offered))
+    scene.screen.note(narration.crash_new, count=len(offered))
     await scene.watch.quiet()
     at_telegram = sum(scene.book.first_arrivals.get(promise.text) is not None for promise in promises)
-    scene.screen.note(narration.CRASH_END, count=len(promises), arrived=at_telegram)
+    scene.screen.note(narration.crash_end, count=len(promises), arrived=at_telegram)
     await scene.end()
 
 
@@ -426,22 +425,22 @@ async def _recovered(scene: DemoScene) -> tuple[str, int]:
 
 async def flood(scene: DemoScene) -> None:
     scale, watch = scene.scale, scene.watch
-    scene.begin(5, narration.FLOOD, narration.FLOOD_LEAD, crowd=scale.crowd)
+    scene.begin(5, narration.flood, narration.flood_lead, crowd=scale.crowd)
     await scene.beat(0.5)
     chats = [_CROWD_FIRST + place for place in range(scale.crowd)] + [GROUP] * scale.group
     scene.chance.shuffle(chats)
     limited_before = watch.now.limited
     began_at = time.time()
-    promises = await at_once(lambda chat_id: scene.town.send(chat_id, narration.NEWS), chats)
+    promises = await at_once(lambda chat_id: scene.town.send(chat_id, narration.news), chats)
     accepted_s = time.time() - began_at
-    scene.screen.note(narration.FLOOD_ACCEPTED, count=len(promises), ms=round(accepted_s * 1000))
+    scene.screen.note(narration.flood_accepted, count=len(promises), ms=round(accepted_s * 1000))
     person, question = scene.town.people[6], scene.town.some_question()
     _, took_s = await scene.talk(person, question)
-    scene.screen.note(narration.FLOOD_TALK, name=person.first_name, asked=question, ms=round(took_s * 1000))
+    scene.screen.note(narration.flood_talk, name=person.first_name, asked=question, ms=round(took_s * 1000))
     await watch.quiet()
     took_s = scene.last_arrival_at(promises) - began_at
     scene.screen.note(
-        narration.FLOOD_END,
+        narration.flood_end,
         seconds=f"{took_s:.1f}",
         rate=scene.book.fastest(promise.text for promise in promises),
         limited=watch.now.limited - limited_before,
@@ -451,17 +450,17 @@ async def flood(scene: DemoScene) -> None:
 
 async def blocked(scene: DemoScene) -> None:
     gone, present = scene.town.leaver, scene.town.people[2]
-    scene.begin(6, narration.BLOCKED, narration.BLOCKED_LEAD, name=gone.first_name)
+    scene.begin(6, narration.blocked, narration.blocked_lead, name=gone.first_name)
     await scene.stage.sim.order("block", bot=TOKEN, user=gone.id)
     began = time.monotonic()
-    promise = await scene.town.send(gone.id, narration.AWAY)
-    other = await scene.town.send(present.id, narration.AWAY)
+    promise = await scene.town.send(gone.id, narration.away)
+    other = await scene.town.send(present.id, narration.away)
     fate = await scene.stage.peik.fate(promise.letter_id, wait="30s")
     took_s = time.monotonic() - began
-    scene.screen.note(narration.BLOCKED_END, letter=promise.letter_id, state=fate.state, reason=fate.failed_reason)
-    scene.screen.note(narration.BLOCKED_LOOK, url=scene.stage.peik.url, letter=promise.letter_id)
+    scene.screen.note(narration.blocked_end, letter=promise.letter_id, state=fate.state, reason=fate.failed_reason)
+    scene.screen.note(narration.blocked_look, url=scene.stage.peik.url, letter=promise.letter_id)
     await scene.watch.until(lambda: scene.book.first_arrivals.get(other.text) is not None, what="for the other letter")
-    scene.screen.note(narration.BLOCKED_OTHER, ms=round(took_s * 1000), name=present.first_name)
+    scene.screen.note(narration.blocked_other, ms=round(took_s * 1000), name=present.first_name)
     await scene.watch.quiet()
     await scene.end()
 
@@ -491,7 +490,7 @@ async def _perform(*, is_once: bool, is_quick: bool, seed: int) -> int:
         try:
             is_whole = await interruptions.run(_play(scene, is_once=is_once))
             if not is_whole:
-                screen.say(f"\n{narration.STOPPING}")
+                screen.say(f"\n{narration.stopping}")
             await interruptions.run(_count(scene) if is_whole else _count_what_there_is(scene))
         except (Stuck, Unanswered, DemoDeclined) as trouble:
             raise StartError(str(trouble)) from None
@@ -511,10 +510,10 @@ async def _play(scene: DemoScene, *, is_once: bool) -> None:
     """From the first process to the last chapter; then on and on, unless once is enough."""
     screen, stage = scene.screen, scene.stage
     screen.open(is_once=is_once)
-    screen.say(narration.STARTING)
+    screen.say(narration.starting)
     await stage.open()
     await scene.town.settle_in()
-    screen.say(narration.STARTED, sim_url=stage.sim.url, peik_url=stage.peik.url, pid=stage.peik_pid)
+    screen.say(narration.started, sim_url=stage.sim.url, peik_url=stage.peik.url, pid=stage.peik_pid)
     try:
         async with asyncio.TaskGroup() as group:
             behind = [group.create_task(scene.watch.run()), group.create_task(scene.town.run_bot())]
@@ -559,22 +558,22 @@ async def _drained(scene: DemoScene) -> None:
 
 
 def _tell(screen: Screen, counts: DemoCounts) -> None:
-    screen.chapter(f"{CHAPTERS}. {narration.COUNTS}", narration.COUNTS_LEAD)
-    failed = narration.COUNTS_FAILED
+    screen.chapter(f"{CHAPTERS}. {narration.counts}", narration.counts_lead)
+    failed = narration.counts_failed
     if counts.failed_arrived:
-        failed += narration.COUNTS_FAILED_ARRIVED.format(arrived=counts.failed_arrived)
+        failed += narration.counts_failed_arrived.format(arrived=counts.failed_arrived)
     rows = [
-        (narration.COUNTS_ACCEPTED, counts.accepted, True),
-        (narration.COUNTS_DELIVERED, counts.delivered, True),
+        (narration.counts_accepted, counts.accepted, True),
+        (narration.counts_delivered, counts.delivered, True),
         (failed, counts.failed, True),
-        (narration.COUNTS_WAITING, counts.waiting, True),
-        (narration.COUNTS_LOST, counts.lost, counts.lost == 0),
-        (narration.COUNTS_DOUBLED, counts.doubled, counts.doubled <= counts.uncertain_tries),
-        (narration.COUNTS_UNCERTAIN, counts.uncertain_tries, True),
+        (narration.counts_waiting, counts.waiting, True),
+        (narration.counts_lost, counts.lost, counts.lost == 0),
+        (narration.counts_doubled, counts.doubled, counts.doubled <= counts.uncertain_tries),
+        (narration.counts_uncertain, counts.uncertain_tries, True),
     ]
-    screen.table([row for row in rows if row[0] != narration.COUNTS_WAITING or row[1]])
+    screen.table([row for row in rows if row[0] != narration.counts_waiting or row[1]])
     screen.say("")
-    screen.last(narration.LAST_LINE.format(**msgspec.structs.asdict(counts)))
+    screen.last(narration.last_line.format(**msgspec.structs.asdict(counts)))
 
 
 def _first(errors: BaseExceptionGroup[BaseException]) -> BaseException:

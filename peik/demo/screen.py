@@ -1,7 +1,10 @@
 """What the demo looks like: a story that scrolls over a small live panel; in a pipe or a dumb terminal, plain lines."""
 
 import sys
+import tomllib
 from collections.abc import Mapping
+from importlib import resources
+from typing import Any
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -10,12 +13,37 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from peik.demo import narration
 from peik.demo.book import Look
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _FULL_PER_BUCKET = 15  # Telegram's 30 a second, per half second
 _WIDTH_MAX = 100
+
+
+class Narration:
+    """The words of story.toml by name, in the language that is spoken: `narration.flow_lead`."""
+
+    def __init__(self) -> None:
+        self._texts = tomllib.loads((resources.files("peik.demo") / "story.toml").read_text(encoding="utf-8"))
+        self.languages = tuple(self._texts)
+        self.speak("en")
+
+    def speak(self, language: str) -> None:
+        self.language = language
+        self._words: dict[str, Any] = self._texts[language]
+
+    def __getattr__(self, name: str) -> Any:
+        return self._words[name]
+
+
+narration = Narration()
+
+
+def language_of(environment: Mapping[str, str]) -> str:
+    """Of the viewer, by the locale; English if the story is not told in theirs."""
+    named = next((value for name in ("LC_ALL", "LC_MESSAGES", "LANG") if (value := environment.get(name))), "")
+    found = named[:2].lower()
+    return found if found in narration.languages else "en"
 
 
 class Screen:
@@ -30,9 +58,9 @@ class Screen:
         self._shown = Look()
 
     def open(self, *, is_once: bool) -> None:
-        self.say(f"[bold]{narration.TITLE}[/]")
-        self.say(narration.OPENING)
-        self.say(narration.ONCE if is_once else narration.ON_AND_ON)
+        self.say(f"[bold]{narration.title}[/]")
+        self.say(narration.opening)
+        self.say(narration.once if is_once else narration.on_and_on)
         self.say("")
 
     def chapter(self, heading: str, lead: str, /, **values: object) -> None:

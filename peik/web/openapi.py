@@ -22,6 +22,19 @@ def shape(**properties: Json) -> Json:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
+def opened(schema: Any) -> Any:
+    """An object of anything says so. JSON Schema means it by default, and those who make typed clients of it take it for an
+    object of nothing."""
+    if isinstance(schema, list):
+        return [opened(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    told = {name: opened(value) for name, value in schema.items()}
+    if told.get("type") == "object" and not {"properties", "additionalProperties"} & told.keys():
+        told["additionalProperties"] = True
+    return told
+
+
 def in_path(name: str, schema: Json = ID) -> Json:
     return {"name": name, "in": "path", "required": True, "schema": schema}
 

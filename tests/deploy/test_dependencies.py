@@ -21,6 +21,7 @@ BROUGHT = {
     "aiohttp": {"peik.integrations.aiogram"},  # aiogram brings these three
     "multidict": {"peik.integrations.aiogram"},
     "yarl": {"peik.integrations.aiogram"},
+    "django": {"peik.integrations.django", "peik.integrations.django.management.commands.peik"},
     "python-telegram-bot": {"peik.integrations.ptb"},
     "psycopg": {"peik.client.enqueue"},  # the caller's own connection
     "sqlalchemy": {"peik.client.enqueue"},

@@ -22,7 +22,7 @@ from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, served
 
 (FROM_BULLMQ,) = blocks("docs/from-bullmq.md", "js")
-FROM_CELERY = blocks("docs/from-celery.md", "python")
+_, *FROM_CELERY = blocks("docs/from-celery.md", "python")
 (FROM_A_TABLE,) = blocks("docs/from-your-own-table.md", "python")
 
 

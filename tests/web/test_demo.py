@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from peik.demo.book import DemoBook, Promise
-from peik.demo.calls import DemoArrival, DemoFate
+from peik.demo.stage import DemoArrival, DemoFate
 from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.gate  # the whole demo, several times
