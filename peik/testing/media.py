@@ -325,6 +325,8 @@ def store(world: World, call: SimCall, upload: UploadedFile, kind: str, *, param
         raise Refusal(413, "Request Entity Too Large")
     if kind == "photo" and size > PHOTO_BYTES_MAX:
         raise bad(f"file of size {size} bytes is too big for a photo; the maximum size is {PHOTO_BYTES_MAX} bytes")
+    if kind == "photo":
+        _check_picture(look(upload.content))
     params = call.params if params is None else params
     thumb = None
     if kind in _THUMBED:
@@ -333,6 +335,21 @@ def store(world: World, call: SimCall, upload: UploadedFile, kind: str, *, param
             call.files.get("thumbnail") or call.files.get("thumb") or call.files.get(named.removeprefix("attach://"))
         )
     return kept(call.bot, upload, kind, params, thumb)
+
+
+PHOTO_SIDES_MAX = 10_000  # width and height together
+PHOTO_RATIO_MAX = 20
+
+
+def _check_picture(seen: Look) -> None:
+    """What cannot be a photo, as far as its bytes say what it is. Unknown bytes stand for a picture."""
+    if seen.mime and not seen.mime.startswith("image/"):
+        raise bad("IMAGE_PROCESS_FAILED")
+    width, height = seen.width, seen.height
+    if width + height > PHOTO_SIDES_MAX or (
+        width and height and max(width, height) > PHOTO_RATIO_MAX * min(width, height)
+    ):
+        raise bad("PHOTO_INVALID_DIMENSIONS")
 
 
 def kept(bot: SimBot, upload: UploadedFile, kind: str, params: Params, thumb: UploadedFile | None = None) -> StoredFile:
@@ -447,6 +464,10 @@ def hidden(params: Params) -> Json:
     return found
 
 
+UNFETCHED = "failed to get HTTP URL content"
+NO_MEDIA = "wrong type of the web page content"
+
+
 def _fetched(world: World, url: str, kind: str) -> UploadedFile:
     """What an address leads to. The tester says what lies there, or it is on this machine; else the address stands for it."""
     parts = urlsplit(url)
@@ -455,9 +476,11 @@ def _fetched(world: World, url: str, kind: str) -> UploadedFile:
     found = world.web(url) or world.fetched.get(url)
     if found is not None:
         if len(found.content) > (URL_PHOTO_BYTES_MAX if kind == "photo" else URL_BYTES_MAX):
-            raise bad("failed to get HTTP URL content")
+            raise bad(UNFETCHED)
+        if found.content_type.partition(";")[0].strip().lower() == "text/html":
+            raise bad(NO_MEDIA)
         return found
     if url in world.fetched:
-        raise bad("failed to get HTTP URL content")
+        raise bad(UNFETCHED)
     filename = parts.path.rpartition("/")[2] or "file"
     return UploadedFile(filename=filename, content=url.encode())

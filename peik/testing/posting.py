@@ -271,7 +271,7 @@ def envelope(world: World, call: SimCall, chat: SimChat) -> Json | None:
         found["is_topic_message"] = True
     if "reply_parameters" in params or "reply_to_message_id" in params:
         found.update(_reply(world, call, chat))
-    markup = inline_keyboard(params)
+    markup = inline_keyboard(params, chat)
     if markup is not None:
         found["reply_markup"] = markup
     if params.get("business_connection_id"):
@@ -399,7 +399,7 @@ def _quote(world: World, reply: Json, message: Json) -> Json:
     return shown | ({"entities": entities} if entities else {})
 
 
-def inline_keyboard(params: Params) -> Json | None:
+def inline_keyboard(params: Params, chat: SimChat | None = None) -> Json | None:
     """A checked inline keyboard; None for none and for the other keyboards, which no message shows."""
     if not params.get("reply_markup"):
         return None
@@ -411,7 +411,9 @@ def inline_keyboard(params: Params) -> Json | None:
     if len(encode(markup)) > MARKUP_BYTES_MAX:
         raise bad("reply markup is too long")
     if "keyboard" in markup:
-        _check_rows(markup["keyboard"], 'field "keyboard" must be an Array of Arrays')
+        for row in _check_rows(markup["keyboard"], 'field "keyboard" must be an Array of Arrays'):
+            for key in row:
+                _check_key(key, is_private=chat is None or chat.is_private)
         return None
     rows = markup.get("inline_keyboard")
     if rows is None:
@@ -427,6 +429,29 @@ def _check_rows(rows: object, text: str) -> list[list[object]]:
     if not isinstance(rows, list) or not all(isinstance(row, list) for row in rows):
         raise bad(text)
     return rows
+
+
+# What people can be asked for by a key of a reply keyboard, where nobody else sees it.
+_ASKED = {
+    "request_contact": "phone number can be requested", "request_location": "location can be requested",
+    "request_poll": "poll can be requested", "web_app": "Web App buttons can be used",
+    "request_users": "users can be requested", "request_user": "users can be requested",
+    "request_chat": "chats can be requested", "request_managed_bot": "managed bots can be requested",
+}  # fmt: skip
+
+
+def _check_key(key: object, *, is_private: bool) -> None:
+    """One key of a reply keyboard."""
+    if isinstance(key, dict):
+        if "text" not in key:
+            raise bad("can't parse keyboard button: can't find field \"text\"")
+        for name, said in _ASKED.items():
+            if key.get(name) and not is_private:
+                raise bad(f"{said} in private chats only")
+    elif not isinstance(key, str):
+        raise bad("can't parse keyboard button: KeyboardButton must be a String or an Object")
+    if not (key["text"] if isinstance(key, dict) else key):
+        raise bad("keyboard button text must be non-empty")
 
 
 # What a button may do, in the order in which Telegram looks.

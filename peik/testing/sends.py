@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from peik.testing.answer import (
     Json,
     Params,
+    Refusal,
     bad,
     flag,
     integer,
@@ -16,7 +17,7 @@ from peik.testing.answer import (
     structure,
     text_of,
 )
-from peik.testing.media import CAPTIONED, described, hidden, take, taken
+from peik.testing.media import CAPTIONED, NO_MEDIA, UNFETCHED, described, hidden, take, taken
 from peik.testing.posting import (
     TEXT_MAX,
     caption,
@@ -127,7 +128,7 @@ def send_media_group(world: World, call: SimCall) -> object:
         raise bad("there are no media in the request")
     if not 2 <= len(media) <= 10:
         raise bad("group of media must contain 2-10 items")
-    items = [album_item(world, call, item) for item in media]
+    items = [_of_album(world, call, item, place) for place, item in enumerate(media, start=1)]
     kinds = {str(item.get("type")) for item in media if isinstance(item, dict)}
     if kinds - {"photo", "video", "live_photo"} and len(kinds) > 1:
         raise bad("can't use the media of the specified type in the album")
@@ -174,6 +175,21 @@ def _draft(world: World, call: SimCall) -> Json:
 def _let_fade(chat: SimChat, draft_id: int, shown: Json) -> None:
     if chat.drafts.get(draft_id) is shown:
         del chat.drafts[draft_id]
+
+
+# What Telegram's core says of addresses, and what single sends are told instead.
+_OF_ADDRESSES = {f"Bad Request: {UNFETCHED}": "WEBPAGE_CURL_FAILED", f"Bad Request: {NO_MEDIA}": "WEBPAGE_MEDIA_EMPTY"}
+
+
+def _of_album(world: World, call: SimCall, item: object, place: int) -> Json:
+    """An address that gives nothing is found out when the others are on their way already."""
+    try:
+        return album_item(world, call, item)
+    except Refusal as refusal:
+        said = _OF_ADDRESSES.get(refusal.description)
+        if said is None:
+            raise
+        raise bad(f'failed to send message #{place} with the error message "{said}"') from None
 
 
 def send_location(world: World, call: SimCall) -> object:

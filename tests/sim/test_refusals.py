@@ -1,10 +1,14 @@
 """Definite noes, with Telegram's own words and codes (docs/telegram.md, Refusals)."""
 
 import random
+import re
 
 import pytest
 
-from peik.testing import Answer, Options, Telegram
+from docs.pages.imitated import ON_REQUEST
+from docs.pages.imitated import said as said_by_name
+from peik.core.catalogue import CATALOGUE
+from peik.testing import Answer, Options, Telegram, UploadedFile
 from tests.sim.conftest import TOKEN, Clock
 
 
@@ -108,6 +112,84 @@ def test_broken_markup_cannot_be_parsed(telegram: Telegram, mode: str, text: str
 )
 def test_sound_markup_shows_as_plain_text(telegram: Telegram, mode: str, text: str, plain: str):
     assert call(telegram, "sendMessage", chat_id=7, text=text, parse_mode=mode).result["text"] == plain
+
+
+def _alternatives() -> list[tuple[int, str]]:
+    """Each text of Peik's catalogue by itself."""
+    rows = ((row.code, one) for row in CATALOGUE for one in re.split(r"\|(?![^(]*\))", row.words))
+    return list(dict.fromkeys((code, words) for code, words in rows if words and 400 <= code < 500))
+
+
+ALBUM = 'failed to send message #1 with the error message "WEBPAGE_CURL_FAILED"'
+# Gateways have words for 502 as well; Telegram's core says them under 400.
+BY_ITSELF = [*(said_by_name() - {"Bad Gateway"}), *(text for _, _, text in BAD_REQUESTS), ALBUM]
+
+
+@pytest.mark.parametrize(("code", "words"), _alternatives())
+def test_every_text_of_the_catalogue_is_said_by_itself_or_listed_as_said_on_request(code: int, words: str):
+    asked_for = any(status == code and re.search(words, text.lower()) for status, text in ON_REQUEST)
+    assert asked_for or any(re.search(words, text.lower()) for text in BY_ITSELF)
+
+
+@pytest.mark.parametrize(("status", "words"), ON_REQUEST)
+def test_what_is_beyond_it_is_said_on_request(telegram: Telegram, status: int, words: str):
+    assert not [text for text in BY_ITSELF if words.removeprefix("Bad Request: ") == text and status < 500]
+    telegram.faults.add("error", status=status, words=words, count=1)
+    server_says = telegram.exchange(TOKEN, "sendMessage", {"chat_id": 7, "text": "x"}).answer
+    assert server_says is not None
+    assert said(server_says) == (status, words)
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR%b%b" + bytes(16)
+
+
+@pytest.mark.parametrize(
+    ("content", "text"),
+    [
+        (b"%PDF-1.7", "IMAGE_PROCESS_FAILED"),
+        (PICTURE % ((9000).to_bytes(4, "big"), (1001).to_bytes(4, "big")), "PHOTO_INVALID_DIMENSIONS"),
+        (PICTURE % ((2100).to_bytes(4, "big"), (100).to_bytes(4, "big")), "PHOTO_INVALID_DIMENSIONS"),
+    ],
+)
+def test_what_cannot_be_a_photo_is_refused(telegram: Telegram, content: bytes, text: str):
+    upload = UploadedFile(filename="tea.png", content=content)
+    refused = telegram.call(TOKEN, "sendPhoto", {"chat_id": 7}, {"photo": upload})
+    assert isinstance(refused, Answer)
+    assert said(refused) == (400, f"Bad Request: {text}")
+    sent = telegram.call(TOKEN, "sendDocument", {"chat_id": 7}, {"document": upload})
+    assert isinstance(sent, Answer)
+    assert sent.ok
+
+
+def test_a_page_is_no_picture_and_an_album_says_which_of_it_was_none(telegram: Telegram):
+    page = UploadedFile(filename="a", content=b"<html>", content_type="text/html; charset=utf-8")
+    telegram.web = lambda url: page if url.endswith("page") else None
+    refused = call(telegram, "sendPhoto", chat_id=7, photo="https://x.example/page")
+    assert said(refused) == (400, "Bad Request: wrong type of the web page content")
+    album = [{"type": "photo", "media": f"https://x.example/{name}"} for name in ("tea", "page")]
+    refused = call(telegram, "sendMediaGroup", chat_id=7, media=album)
+    assert said(refused) == (400, 'Bad Request: failed to send message #2 with the error message "WEBPAGE_MEDIA_EMPTY"')
+    telegram.fetched = {"https://x.example/tea": None}
+    refused = call(telegram, "sendMediaGroup", chat_id=7, media=album[:1] * 2)
+    assert said(refused) == (400, 'Bad Request: failed to send message #1 with the error message "WEBPAGE_CURL_FAILED"')
+
+
+@pytest.mark.parametrize(
+    ("key", "chat", "text"),
+    [
+        (7, 7, "can't parse keyboard button: KeyboardButton must be a String or an Object"),
+        ({"request_contact": True}, 7, "can't parse keyboard button: can't find field \"text\""),
+        ("", 7, "keyboard button text must be non-empty"),
+        ({"text": "x", "request_contact": True}, -700, "phone number can be requested in private chats only"),
+        ({"text": "x", "request_users": {"request_id": 1}}, -700, "users can be requested in private chats only"),
+        ({"text": "x", "web_app": {"url": "https://x"}}, -700, "Web App buttons can be used in private chats only"),
+    ],
+)
+def test_keys_are_checked_as_buttons_are(telegram: Telegram, key: object, chat: int, text: str):
+    keyboard = {"keyboard": [["fine", {"text": "too", "request_contact": chat > 0}], [key]]}
+    refused = call(telegram, "sendMessage", chat_id=chat, text="x", reply_markup=keyboard)
+    assert said(refused) == (400, f"Bad Request: {text}")
+    assert call(telegram, "sendMessage", chat_id=chat, text="x", reply_markup={"keyboard": keyboard["keyboard"][:1]}).ok
 
 
 def test_length_is_counted_without_markup(telegram: Telegram):
