@@ -4,6 +4,7 @@ import ast
 import functools
 import inspect
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable
 
@@ -12,21 +13,12 @@ import aiogram.methods
 import aiogram.types
 import msgspec
 from aiogram.methods import TelegramMethod
+from aiogram.types import TelegramObject
 from pydantic import BaseModel
 
 from docs.pages.markdown import REFERENCE, ROOT, code, table
 from peik.testing.methods import METHODS, NOT_IMITATED
 from proofs.suites import Seen, why
-
-# Of what a bot is given or gives most: the rest of the types is parts of these, or of what is not imitated.
-_TYPES = (
-    "Update", "Message", "User", "ChatFullInfo", "Poll", "PollOption", "Sticker", "StickerSet", "PhotoSize", "Video",
-    "Audio", "Document", "Animation", "Voice", "VideoNote", "Game", "Invoice", "SuccessfulPayment", "CallbackQuery",
-    "ChatMemberUpdated", "ChatMemberAdministrator", "ChatMemberRestricted", "ChatInviteLink", "ChatJoinRequest",
-    "ForumTopic", "WebhookInfo", "ReplyParameters", "LinkPreviewOptions", "MessageEntity", "InlineKeyboardButton",
-    "InputPollOption", "InputSticker", "InputMediaPhoto", "InputMediaVideo", "BotCommand", "BusinessConnection",
-)  # fmt: skip
-
 
 # What Telegram says of things that the simulator has not: of its own trouble, and of accounts, peers and files beyond it. It is
 # said on request: by the fault `error`. The rest of Peik's catalogue the simulator says by itself, and a test demands that.
@@ -75,6 +67,23 @@ def _texts(node: ast.AST) -> set[str]:
     return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
 
 
+# Objects, by how their names begin, that are kept and given back as a bot said them.
+_PASSED_ON = re.compile(
+    r"BotCommand|LinkPreviewOptions|StoryArea|MaskPosition|InlineQueryResultsButton|PassportElementError|KeyboardButtonRequest"
+)
+
+
+def bot_api_types() -> dict[str, type[BaseModel]]:
+    """Every object of the Bot API that aiogram knows, by its name."""
+    every = {name: getattr(aiogram.types, name) for name in aiogram.types.__all__}
+    found = {
+        name: one
+        for name, one in every.items()
+        if inspect.isclass(one) and issubclass(one, TelegramObject) and name != "ErrorEvent"
+    }
+    return {name: one for name, one in sorted(found.items()) if one.model_fields}
+
+
 def said() -> set[str]:
     """Every text that stands as such in the simulator's code: whatever is read or given by name is among them."""
     nodes = [node for tree in _trees().values() for node in ast.walk(tree)]
@@ -107,31 +116,45 @@ def _origins(module: str) -> dict[str, tuple[str, str]]:
     return {one.name: (str(node.module), one.name) for node in nodes for one in node.names}
 
 
-def read_by(handler: Callable[..., object]) -> set[str]:
+@functools.cache
+def _rows() -> dict[str, list[ast.AST]]:
+    """What stands beside each name in the tables: for a method, the field that a general function is made for."""
+    found: dict[str, list[ast.AST]] = {}
+    for node in itertools.chain.from_iterable(map(ast.walk, _trees().values())):
+        for key, value in zip(node.keys, node.values, strict=True) if isinstance(node, ast.Dict) else ():
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                found.setdefault(key.value, []).append(value)
+    return found
+
+
+@functools.cache
+def _part(module: str, thing: str) -> tuple[set[str], set[tuple[str, str]]]:
+    """The texts in one thing of a module, and what else it names."""
+    texts, named = set[str](), set[tuple[str, str]]()
+    for node in itertools.chain.from_iterable(map(ast.walk, _things(module).get(thing, []))):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            texts.add(node.value)
+        elif isinstance(node, ast.Name):
+            named.add(_origins(module).get(node.id, (module, node.id)))
+        elif isinstance(node, ast.Attribute):
+            # Of a module that was imported whole, or of the world, whose methods carry out much.
+            whole = f"peik.testing.{node.value.id}" if isinstance(node.value, ast.Name) else ""
+            named.add((whole if whole in _trees() else "peik.testing.world", node.attr))
+    return texts, named
+
+
+def read_by(name: str, handler: Callable[..., object]) -> set[str]:
     """Every text in the code that carries a method out: its function, and what that calls, as far as names tell."""
-    seen: set[tuple[str, str]] = set()
     waiting = [(handler.__module__, handler.__qualname__.partition(".")[0])]
-    texts: set[str] = set()
+    seen = set(waiting)
+    read = {text for row in _rows().get(name, []) for text in _texts(row)}
     while waiting:
-        module, name = waiting.pop()
-        if (module, name) in seen or module not in _trees():
-            continue
-        seen.add((module, name))
-        for node in _things(module).get(name, []):
-            texts |= _texts(node)
-            for one in ast.walk(node):
-                if isinstance(one, ast.Name):
-                    waiting.append(_origins(module).get(one.id, (module, one.id)))
-                elif isinstance(one, ast.Attribute):
-                    # Of a module that was imported whole, or of the world, whose methods carry out much.
-                    whole = f"peik.testing.{one.value.id}" if isinstance(one.value, ast.Name) else ""
-                    waiting.append(
-                        (
-                            whole if whole in _trees() and whole != "peik.testing.world" else "peik.testing.world",
-                            one.attr,
-                        )
-                    )
-    return texts
+        texts, named = _part(*waiting.pop())
+        read |= texts
+        fresh = {one for one in named - seen if one[0] in _trees()}
+        seen |= fresh
+        waiting += fresh
+    return read
 
 
 def _unread(model: type[BaseModel], known: set[str]) -> list[str]:
@@ -169,9 +192,17 @@ def _suites() -> list[str]:
 def imitated_parts() -> list[str]:
     methods, known = bot_api_methods(), said()
     ruled = sorted(name for name in methods if name in METHODS and name not in NOT_IMITATED)
-    rows = [(code(name), ", ".join(map(code, _unread(methods[name], read_by(METHODS[name])))) or "-") for name in ruled]
+    rows = [
+        (code(name), ", ".join(map(code, _unread(methods[name], read_by(name, METHODS[name])))) or "-")
+        for name in ruled
+    ]
     less = [(code(name), NOT_IMITATED[name]) for name in sorted(methods.keys() & NOT_IMITATED.keys())]
-    types = [(name, _unread(getattr(aiogram.types, name), known)) for name in _TYPES]
+    types = {name: _unread(one, known) for name, one in bot_api_types().items()}
+    partly = [
+        (code(name), ", ".join(map(code, found)))
+        for name, found in types.items()
+        if found and not _PASSED_ON.match(name)
+    ]
     return [
         (
             f"What `peik sim` does with each of the {len(methods)} methods of Bot API {aiogram.__api_version__}: "
@@ -180,15 +211,20 @@ def imitated_parts() -> list[str]:
         "## Methods with rules of their own",
         (
             "A field that is not looked at is taken without a word and changes nothing. It is listed if its name stands nowhere "
-            "in the simulator's code."
+            "in the code that carries the method out."
         ),
         table(("method", "fields that are not looked at"), rows),
         "## Methods without",
         "They are answered, so that a bot goes on, and stand in the ledger if they change something at Telegram.",
         table(("method", "what it does instead"), less),
         "## Fields of objects",
-        "Of the objects that bots give and get most: the fields that the simulator neither reads nor gives.",
-        table(("object", "fields"), [(code(name), ", ".join(map(code, found)) or "-") for name, found in types]),
+        (
+            f"Of the {len(types)} objects of the Bot API {len(types) - len(partly)} are known in whole; what is kept and given "
+            "back as a bot said it, such as link previews and prepared buttons, is among them. Of the others the simulator "
+            "neither reads nor gives these fields by itself; a tester can put them into any message or update (`content=`, "
+            "`update`)."
+        ),
+        table(("object", "fields"), partly),
         "## Errors",
         (
             "What the simulator refuses by itself it refuses in Telegram's words: all of those in [Peik's catalogue](errors.md) "

@@ -4,7 +4,19 @@ Where any chat may be made up, so may a connection, a gift and a story, and nobo
 """
 
 from peik.errors import BadInput
-from peik.testing.answer import Json, Params, UploadedFile, bad, flag, forbidden, integer, integers, mapping, text_of
+from peik.testing.answer import (
+    Json,
+    Params,
+    UploadedFile,
+    bad,
+    flag,
+    forbidden,
+    integer,
+    integers,
+    mapping,
+    sequence,
+    text_of,
+)
 from peik.testing.media import kept, take, taken
 from peik.testing.posting import (
     ADDRESS,
@@ -148,6 +160,7 @@ def _excluded(params: Params, gift: Json) -> bool:
     is_regular, can_rise = not is_unique, bool(gift.get("can_be_upgraded"))
     return (
         (flag(params, "exclude_unique") and is_unique)
+        or (flag(params, "exclude_from_blockchain") and bool(face.get("is_from_blockchain")))
         or (flag(params, "exclude_unlimited") and is_regular and not is_limited)
         or (flag(params, "exclude_limited") and is_regular and is_limited)
         or (flag(params, "exclude_limited_upgradable") and is_regular and is_limited and can_rise)
@@ -341,7 +354,10 @@ def _story_content(world: World, call: SimCall) -> Json:
         raise bad(f"story {kind} must be uploaded as a file")
     stored = take(world, call, given.get(kind), None, field=kind, kind=kind, params=given)
     said = caption(world, call.params, STORY_CAPTION_MAX)
-    return {"type": kind, "file_id": stored.file_id, **said}
+    areas = sequence(call.params, "areas", what="StoryArea") or []
+    if not all(isinstance(one, dict) and "position" in one and "type" in one for one in areas):
+        raise bad("can't parse StoryArea: it needs a position and a type")
+    return {"type": kind, "file_id": stored.file_id, **said, **({"areas": areas} if areas else {})}
 
 
 def post_story(world: World, call: SimCall) -> object:

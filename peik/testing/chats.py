@@ -6,7 +6,7 @@ Rights are enforced: what a bot may not do is refused in Telegram's words. What 
 from peik.errors import BadInput
 from peik.testing.answer import Json, Params, bad, flag, forbidden, integer, mapping, text_of
 from peik.testing.media import squares, taken
-from peik.testing.posting import known_chat, tell, writable_chat
+from peik.testing.posting import check_connection, known_chat, tell, thread, writable_chat
 from peik.testing.sends import Handler
 from peik.testing.updates import DAY_S
 from peik.testing.world import (
@@ -65,6 +65,8 @@ def _profile(world: World, user: SimUser, gifts: tuple[str, ...]) -> Json:
         found["bio"] = user.bio
     if user.emoji_status:
         found["emoji_status_custom_emoji_id"] = user.emoji_status
+    if user.emoji_status_until:
+        found["emoji_status_expiration_date"] = user.emoji_status_until
     return found
 
 
@@ -407,6 +409,8 @@ def unpin_all(world: World, call: SimCall) -> object:
 
 
 def _may_pin(world: World, call: SimCall, chat: SimChat) -> None:
+    if "business_connection_id" in call.params:
+        check_connection(world, call.bot, text_of(call.params, "business_connection_id"))
     right = "can_edit_messages" if chat.type == "channel" else "can_pin_messages"
     if not chat.is_private and not world.may(chat, call.bot, right):
         raise bad("not enough rights to manage pinned messages in the chat")
@@ -754,7 +758,10 @@ _ACTIONS = frozenset({
 def chat_action(world: World, call: SimCall) -> object:
     if text_of(call.params, "action").lower() not in _ACTIONS:
         raise bad("wrong parameter action in request")
-    writable_chat(world, call.bot, call.params)
+    chat = writable_chat(world, call.bot, call.params)
+    thread(call.params, chat)
+    if "business_connection_id" in call.params:
+        check_connection(world, call.bot, text_of(call.params, "business_connection_id"))
     return True
 
 

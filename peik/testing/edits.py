@@ -9,7 +9,7 @@ import msgspec
 
 from peik.testing.answer import Json, bad, encode, integer, integers, mapping, number, sequence, text_of
 from peik.testing.media import hidden
-from peik.testing.posting import caption, charge_edit, inline_keyboard, known_chat, message_text
+from peik.testing.posting import caption, charge_edit, check_connection, inline_keyboard, known_chat, message_text
 from peik.testing.sends import IDS_MAX, LIVE_FOREVER_S, Handler, album_item, checklist, close_poll
 from peik.testing.world import SimCall, SimChat, SimUser, World
 
@@ -266,16 +266,26 @@ REACTIONS = frozenset({
 
 def _own_message(world: World, call: SimCall, verb: str, *, missing: str = "") -> tuple[SimChat, Json]:
     chat = known_chat(world, call.bot, call.params)
+    if "business_connection_id" in call.params:
+        check_connection(world, call.bot, text_of(call.params, "business_connection_id"))
     is_ephemeral = "Ephemeral" in call.method
     message_id = integer(call.params, "ephemeral_message_id" if is_ephemeral else "message_id")
     if not message_id:
         raise bad("message identifier is not specified")
     message = (chat.ephemeral if is_ephemeral else chat.messages).get(message_id)
-    if message is None:
+    if message is None or (is_ephemeral and not _is_for(call, message)):
         raise bad(missing or f"message to {verb} not found")
     if not _is_own(call, message):
         raise bad(f"message can't be {verb}ed")
     return chat, message
+
+
+def _is_for(call: SimCall, message: Json) -> bool:
+    """An ephemeral message is named together with whom it is for, if anybody."""
+    reader = message.get("receiver_user")
+    return not call.params.get("receiver_user_id") or (
+        isinstance(reader, dict) and reader["id"] == integer(call.params, "receiver_user_id")
+    )
 
 
 def _is_own(call: SimCall, message: Json) -> bool:

@@ -16,18 +16,30 @@ from peik.testing.answer import (
     integers,
     mapping,
     sequence,
+    structure,
     text_of,
     too_many,
 )
 from peik.testing.business import BUSINESS, balance, receive, renew
 from peik.testing.chats import CHATS, SUBSCRIPTION_S
 from peik.testing.edits import EDITS
-from peik.testing.media import taken
+from peik.testing.media import described, hidden, take, taken
 from peik.testing.posting import caption, check_connection, inline_keyboard, known_chat, message_text, tell, visible
-from peik.testing.sends import SENDS, Handler, bill, checked_invoice, game_scores, send_anything, set_game_score
+from peik.testing.sends import (
+    SENDS,
+    Handler,
+    bill,
+    checked_invoice,
+    contact,
+    game_scores,
+    location,
+    send_anything,
+    set_game_score,
+    venue,
+)
 from peik.testing.stickers import STICKERS
 from peik.testing.webhooks import POLLING, WEBHOOKS
-from peik.testing.world import RIGHTS, SimBot, SimCall, SimQuery, SimUser, World
+from peik.testing.world import RIGHTS, Game, SimBot, SimCall, SimQuery, SimUser, World
 
 LOGIN_WAIT_S = 600.0
 CLOSE_WAIT_S = 600.0
@@ -241,9 +253,18 @@ def set_emoji_status(world: World, call: SimCall) -> object:
     user = world.users.get(integer(call.params, "user_id"))
     if user is None:
         raise bad("user not found")
-    user.emoji_status = text_of(call.params, "emoji_status_custom_emoji_id")
+    ends_at = integer(call.params, "emoji_status_expiration_date")
+    status = user.emoji_status = text_of(call.params, "emoji_status_custom_emoji_id")
+    user.emoji_status_until = ends_at if status else 0
+    if ends_at:
+        world.schedule(ends_at, lambda: _end_status(user, ends_at))
     world.note_applied(call, chat_id=user.id, text=user.emoji_status)
     return True
+
+
+def _end_status(user: SimUser, ends_at: int) -> None:
+    if user.emoji_status_until == ends_at:
+        user.emoji_status, user.emoji_status_until = "", 0
 
 
 def profile_photos(world: World, call: SimCall) -> object:
@@ -311,6 +332,13 @@ def answer_query(kind: str, seconds_option: str) -> Handler:
         if query is None or query.kind != kind or call.now - query.asked_at > patience_s:
             raise bad("query is too old and response timeout expired or query ID is invalid")
         world.note_applied(call, chat_id=query.chat_id or 0, text=text_of(call.params, "text"))
+        call.bot.answers[text_of(call.params, field)] = {
+            name: structure(call.params, name, what=name) if name in _LISTS else held
+            for name, held in call.params.items()
+            if name != field
+        }
+        while len(call.bot.answers) > ANSWERS_MAX:
+            del call.bot.answers[next(iter(call.bot.answers))]
         if kind == "inline":
             results = sequence(call.params, "results", what="inline query results") or []
             call.bot.results = {str(one["id"]): one for one in results if isinstance(one, dict)}
@@ -323,7 +351,10 @@ def answer_query(kind: str, seconds_option: str) -> Handler:
     return answer
 
 
+ANSWERS_MAX = 1_000  # of a bot
+_LISTS = frozenset({"results", "button", "shipping_options"})
 CALLBACK_TEXT_MAX = 200
+NEXT_OFFSET_BYTES_MAX = 64
 RESULTS_MAX = 50
 
 
@@ -341,6 +372,8 @@ def _check_answer(kind: str, params: Params) -> None:
                 raise bad("can't parse inline query result: inline query result must be an object")
             if len(set(map(str, seen))) < len(seen):
                 raise bad("RESULT_ID_DUPLICATE")
+            if len(text_of(params, "next_offset").encode()) > NEXT_OFFSET_BYTES_MAX:
+                raise bad("NEXT_OFFSET_INVALID")
         case "shipping" | "pre_checkout":
             if not flag(params, "ok") and not text_of(params, "error_message"):
                 raise bad("error message must be non-empty")
@@ -473,12 +506,22 @@ def refund(world: World, call: SimCall) -> object:
     return True
 
 
+# To which chats a prepared message may be sent; to all if none is named.
+_WHERE = {
+    "allow_user_chats": ("private",), "allow_bot_chats": (), "allow_group_chats": ("group", "supergroup"),
+    "allow_channel_chats": ("channel",),
+}  # fmt: skip
+
+
 def prepared_message(world: World, call: SimCall) -> object:
     """What a person may send from a Mini App, for a day."""
     _known_user(world, call)
     result = _result(call)
     fresh = f"{world.chance.getrandbits(48):x}"
     call.bot.results[fresh] = result
+    kinds = frozenset(kind for name, kinds in _WHERE.items() if flag(call.params, name) for kind in kinds)
+    if kinds:
+        call.bot.prepared[fresh] = kinds
     world.schedule(call.now + DAY_S, lambda: _let_lapse(call.bot, fresh))
     world.note_applied(call)
     return {"id": fresh, "expiration_date": int(call.now) + DAY_S}
@@ -510,6 +553,7 @@ DAY_S = 86_400
 
 def _let_lapse(bot: SimBot, result_id: str) -> None:
     bot.results.pop(result_id, None)
+    bot.prepared.pop(result_id, None)
 
 
 def _known_user(world: World, call: SimCall) -> SimUser | None:
@@ -524,14 +568,14 @@ def answer_web_app(world: World, call: SimCall) -> object:
     query = call.bot.queries.pop(text_of(call.params, "web_app_query_id"), None)
     if (query is None or query.kind != "web_app") and not world.options.accept_any_chat:
         raise bad("query is too old and response timeout expired or query ID is invalid")
-    content = inline_content(world, _result(call))
+    content = inline_content(world, call.bot, _result(call))
     world.note_applied(call, text=str(content.get("text", "")))
     return {"inline_message_id": keep_inline(world, call.bot, content)}
 
 
 def answer_guest(world: World, call: SimCall) -> object:
     """The bot's answer in a chat that it is not in, to whoever has called it there; each call is answered once."""
-    content = inline_content(world, _result(call))
+    content = inline_content(world, call.bot, _result(call))
     query = call.bot.queries.pop(text_of(call.params, "guest_query_id"), None)
     if (query is None or query.kind != "guest") and not world.options.accept_any_chat:
         raise bad("query is too old and response timeout expired or query ID is invalid")
@@ -540,17 +584,49 @@ def answer_guest(world: World, call: SimCall) -> object:
     return {"inline_message_id": keep_inline(world, call.bot, content)}
 
 
-def inline_content(world: World, result: Json) -> Json:
-    """What a message that comes of an inline result shows, as far as it is text."""
+# How the fields of an inline result begin, if not as what they show is called.
+_SHOWN_BY = {"gif": "animation", "mpeg4_gif": "animation"}
+_SHOWN = frozenset({"photo", "gif", "mpeg4_gif", "video", "audio", "voice", "document", "sticker"})
+
+
+def inline_content(world: World, bot: SimBot, result: Json) -> Json:
+    """What a message that comes of an inline result shows: its text, or what the result itself is."""
     given = mapping(result, "input_message_content", what="InputMessageContent")
     if given is not None and "message_text" in given:
         content = message_text(world, {**given, "text": given["message_text"]})
     elif given is not None:
         content = dict(given)
     else:
-        content = caption(world, result)
+        content = _inline_media(world, bot, result) | caption(world, result)
     markup = inline_keyboard(result)
     return content if markup is None else {**content, "reply_markup": markup}
+
+
+def _inline_media(world: World, bot: SimBot, result: Json) -> Json:
+    """A file that Telegram has, or at an address; a place, or somebody to call; nothing for an article."""
+    kind = text_of(result, "type")
+    call = SimCall(bot=bot, method="", params=result, files={}, now=world.now())
+    if kind in _SHOWN:
+        fields = (f"{kind}_file_id", f"{kind}_url")
+        field = next((name for name in fields if result.get(name)), fields[1])
+        shown = _SHOWN_BY.get(kind, kind)
+        sides = {
+            name: result[f"{kind}_{name}"] for name in ("width", "height", "duration") if f"{kind}_{name}" in result
+        }
+        stored = take(world, call, result.get(field), None, field=field, kind=shown, params=sides)
+        return described(stored, result) | hidden(result)
+    match kind:
+        case "location":
+            return {"location": location(result)}
+        case "venue":
+            return venue(result)
+        case "contact":
+            return {"contact": contact(result)}
+        case "game":
+            name = text_of(result, "game_short_name")
+            return {"game": bot.games.setdefault(name, Game(title=name)).as_json(world)}
+        case _:
+            return {}
 
 
 INLINE_MAX = 10_000  # of a bot

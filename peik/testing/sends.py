@@ -111,9 +111,9 @@ def album_item(world: World, call: SimCall, item: object) -> Json:
         raise bad(f"can't parse InputMedia: type {kind or 'must be specified'}")
     match kind:
         case "location":
-            return {"location": _location(item)}
+            return {"location": location(item)}
         case "venue":
-            return _venue(item)
+            return venue(item)
         case "link":
             return {"link": {"url": text_of(item, "url")}}
     stored = take(world, call, item.get("media"), None, field="media", kind=kind, params=item)
@@ -193,15 +193,15 @@ def _of_album(world: World, call: SimCall, item: object, place: int) -> Json:
 
 
 def send_location(world: World, call: SimCall) -> object:
-    return _post(world, call, {"location": _location(call.params)})
+    return _post(world, call, {"location": location(call.params)})
 
 
 def send_venue(world: World, call: SimCall) -> object:
-    return _post(world, call, _venue(call.params), text=text_of(call.params, "title"))
+    return _post(world, call, venue(call.params), text=text_of(call.params, "title"))
 
 
-def _venue(params: Params) -> Json:
-    place = _location(params)
+def venue(params: Params) -> Json:
+    place = location(params)
     venue: Json = {"location": place, "title": text_of(params, "title"), "address": text_of(params, "address")}
     for name in ("foursquare_id", "foursquare_type", "google_place_id", "google_place_type"):
         if params.get(name):
@@ -209,7 +209,7 @@ def _venue(params: Params) -> Json:
     return {"venue": venue, "location": place}
 
 
-def _location(params: Params) -> Json:
+def location(params: Params) -> Json:
     latitude, longitude = number(params, "latitude"), number(params, "longitude")
     if latitude is None:
         raise bad("latitude is empty")
@@ -233,12 +233,16 @@ def _location(params: Params) -> Json:
 
 
 def send_contact(world: World, call: SimCall) -> object:
+    return _post(world, call, {"contact": contact(call.params)})
+
+
+def contact(params: Params) -> Json:
     names = ("phone_number", "first_name", "last_name", "vcard")
-    contact: Json = {name: text_of(call.params, name) for name in names if call.params.get(name)}
+    found: Json = {name: text_of(params, name) for name in names if params.get(name)}
     for name in names[:2]:
-        if name not in contact:
+        if name not in found:
             raise bad(f"{name.replace('_', ' ')} is empty")
-    return _post(world, call, {"contact": contact})
+    return found
 
 
 def send_poll(world: World, call: SimCall) -> object:
@@ -393,9 +397,12 @@ def send_invoice(world: World, call: SimCall) -> object:
     return message
 
 
+NEEDS = ("need_name", "need_phone_number", "need_email", "need_shipping_address")
+
+
 def bill(params: Params) -> Json:
     """What stands behind an invoice and no message shows."""
-    asked = [name for name in ("name", "phone_number", "email", "shipping_address") if flag(params, f"need_{name}")]
+    asked = [name.removeprefix("need_") for name in NEEDS if flag(params, name)]
     return {"payload": text_of(params, "payload"), "is_flexible": flag(params, "is_flexible"), "needs": asked}
 
 
@@ -481,11 +488,17 @@ def set_game_score(world: World, call: SimCall) -> object:
 
 
 def game_scores(world: World, call: SimCall) -> object:
+    """Somebody's place with two neighbours on either side, and the first three."""
+    user_id = integer(call.params, "user_id")
+    if user_id not in world.users:
+        raise bad("user not found")
     game, _, _ = _game(call, world)
-    rows = sorted(game.scores.items(), key=lambda row: -row[1])
+    rows = list(enumerate(sorted(game.scores.items(), key=lambda row: -row[1]), start=1))
+    own = next((place for place, (who, _) in rows if who == user_id), 1)
     return [
-        {"position": place, "user": world.users[user_id].as_json(), "score": score}
-        for place, (user_id, score) in enumerate(rows, start=1)
+        {"position": place, "user": world.users[who].as_json(), "score": score}
+        for place, (who, score) in rows
+        if place <= 3 or abs(place - own) <= 2
     ]
 
 
@@ -581,7 +594,14 @@ def forward_message(world: World, call: SimCall) -> object:
         raise bad("message to forward not found")
     if not _is_free(source, original):
         raise bad("the message can't be forwarded")
-    return post(world, call, chat, _forwarded(original), text=_shown(original))
+    content = _starting_at(call, _forwarded(original))
+    return post(world, call, chat, content, text=_shown(original))
+
+
+def _starting_at(call: SimCall, content: Json) -> Json:
+    """A video that is taken elsewhere may begin at another second."""
+    face, second = content.get("video"), integer(call.params, "video_start_timestamp")
+    return {**content, "video": {**face, "start_timestamp": second}} if isinstance(face, dict) and second else content
 
 
 def copy_message(world: World, call: SimCall) -> object:
@@ -598,6 +618,7 @@ def copy_message(world: World, call: SimCall) -> object:
         content.pop("show_caption_above_media", None)
         content.update(caption(world, call.params))
         content.update(hidden(call.params))
+    content = _starting_at(call, content)
     text = str(content.get("caption") or _shown(content))
     return {"message_id": post(world, call, chat, content, text=text)["message_id"]}
 

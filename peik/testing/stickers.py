@@ -120,9 +120,7 @@ def _sticker(world: World, call: SimCall, owner: StickerSet, given: object) -> S
     """One InputSticker: a fresh file in its set, with its emoji."""
     if not isinstance(given, dict):
         raise bad("can't parse sticker: InputSticker must be an Object")
-    form = text_of(given, "format") or text_of(call.params, "sticker_format") or "static"
-    if form not in _FORMATS:
-        raise bad("invalid sticker format specified")
+    form = _form(text_of(given, "format") or text_of(call.params, "sticker_format"))
     emojis = _emojis(given)
     source = take(world, call, given.get("sticker"), None, field="sticker", kind="sticker", params=given)
     # The same bytes in another set are another sticker.
@@ -143,6 +141,12 @@ def _sticker(world: World, call: SimCall, owner: StickerSet, given: object) -> S
     if mask is not None and owner.kind == "mask":
         stored.face["mask_position"] = mask
     return stored
+
+
+def _form(given: str) -> str:
+    if given and given not in _FORMATS:
+        raise bad("invalid sticker format specified")
+    return given or "static"
 
 
 def _emojis(given: Json) -> list[str]:
@@ -227,6 +231,8 @@ def set_title(world: World, call: SimCall) -> object:
 
 def set_thumbnail(world: World, call: SimCall) -> object:
     owner = _own_set(world, call)
+    _check_user(world, call)
+    _form(text_of(call.params, "format"))
     has_file = "thumbnail" in call.files or "thumb" in call.files or call.params.get("thumbnail")
     if not has_file:
         owner.thumbnail = None
@@ -261,6 +267,7 @@ def delete_set(world: World, call: SimCall) -> object:
 
 def upload(world: World, call: SimCall) -> object:
     _check_user(world, call)
+    _form(text_of(call.params, "sticker_format"))
     field = next((one for one in ("sticker", "png_sticker") if one in call.files or call.params.get(one)), "sticker")
     return taken(world, call, field, "sticker").as_json()
 

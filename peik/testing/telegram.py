@@ -437,6 +437,10 @@ class Telegram(World):
         """A person's inline, pre_checkout or shipping query; its id. The payload may leave out what is not in question."""
         return ask(self, self.bot(bot), self._user(user), kind, {**USUAL.get(kind, {}), **(payload or {})})
 
+    def answer(self, bot: BotRef, query_id: str) -> Json | None:
+        """What the bot has answered to a query, as the person is shown it; None if it has not yet."""
+        return self.bot(bot).answers.get(query_id)
+
     def update(self, bot: BotRef, kind: str, payload: Json, *, date: float | None = None) -> UpdateEvent | None:
         """Any other update, as it is."""
         return self.push(self.bot(bot), kind, payload, date=date)
@@ -663,7 +667,9 @@ def choose(world: World, bot: SimBot, user: SimUser, result_id: str, query: str,
     result = bot.results.get(result_id)
     if result is None and not world.options.accept_any_chat:
         raise BadInput(code="no_result", detail=f"The bot has answered with no result {result_id}.")
-    content = methods.inline_content(world, result or {})
+    if chat is not None and chat.type not in bot.prepared.get(result_id, {chat.type}):
+        raise BadInput(code="not_there", detail=f"The result {result_id} may not be sent to a {chat.type} chat.")
+    content = methods.inline_content(world, bot, result or {})
     inline_id = methods.keep_inline(world, bot, content) if "reply_markup" in content else None
     payload: Json = {"result_id": result_id, "from": user.as_json(), "query": query}
     if inline_id is not None:

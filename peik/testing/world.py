@@ -71,6 +71,7 @@ class SimUser(msgspec.Struct, kw_only=True):
     is_premium: bool = False
     bio: str = ""
     emoji_status: str = ""
+    emoji_status_until: int = 0
     stars: int = 0
     gift_types: dict[str, bool] = msgspec.field(
         default_factory=dict
@@ -391,6 +392,8 @@ class SimBot:
         self.transactions: list[Json] = []  # of Stars, oldest first
         self.checkouts: dict[str, Json] = {}  # pre-checkout queries that would be paid, by id
         self.results: dict[str, Json] = {}  # of the last answer to an inline query, and prepared ones, by id
+        self.prepared: dict[str, frozenset[str]] = {}  # to which chats those may be sent, if not to all
+        self.answers: dict[str, Json] = {}  # to queries of people, by their ids
         self.inline: dict[str, Json] = {}  # messages that people have sent by way of this bot, by their inline ids
         self.managed: dict[int, Json] = {}  # bots that this one manages, and who may use them
         self.invoices: dict[str, Json] = {}  # that stand behind links

@@ -84,6 +84,7 @@ def usual() -> dict[str, Any]:
         "prices": [LabeledPrice(label="tea", amount=3)],
         "sticker": InputSticker(sticker=file(), format="static", emoji_list=["🫖"]),
         "url": "",
+        "receiver_user_id": USER,
         "user_id": USER,
     }
 
@@ -190,7 +191,7 @@ async def particular(bot: Bot, telegram: Telegram) -> dict[str, dict[str, Any]]:
         "SetStickerKeywords": {"sticker": tea[2]},
         "SetStickerMaskPosition": {"sticker": tea[2]},
         "SetStickerPositionInSet": {"sticker": tea[2], "position": 0},
-        "SetStickerSetThumbnail": {"name": sets[0]},
+        "SetStickerSetThumbnail": {"name": sets[0], "format": "static"},
         "SetStickerSetTitle": {"name": sets[0]},
         "CopyMessage": text,
         "CopyMessages": {"message_ids": [text["message_id"]]},
@@ -220,7 +221,7 @@ async def particular(bot: Bot, telegram: Telegram) -> dict[str, dict[str, Any]]:
         "StopMessageLiveLocation": {"chat_id": FORUM, "message_id": live},
         "StopPoll": {"message_id": poll},
         "UnpinAllChatMessages": {"chat_id": USER},
-        "UploadStickerFile": {"sticker": file()},
+        "UploadStickerFile": {"sticker": file(), "sticker_format": "static"},
     }
 
 

@@ -1,8 +1,10 @@
 """Every method of the Bot API is imitated by the simulated Telegram, or listed as not."""
 
+import re
+
 import pytest
 
-from docs.pages.imitated import bot_api_methods, suites_seen
+from docs.pages.imitated import bot_api_methods, bot_api_types, imitated_parts, read_by, suites_seen
 from peik.testing.methods import METHODS, NOT_IMITATED, find, truth
 from peik.testing.sends import send_anything
 from proofs.suites import SUITES, WHY, why
@@ -23,6 +25,25 @@ def test_a_method_is_imitated_or_listed_as_not(name: str) -> None:
 
 def test_nothing_is_listed_that_is_no_method() -> None:
     assert NOT_IMITATED.keys() <= ALL.keys()
+
+
+def test_a_field_counts_as_read_only_where_its_method_is_carried_out() -> None:
+    poll, described = read_by("sendPoll", METHODS["sendPoll"]), read_by("setMyDescription", METHODS["setMyDescription"])
+    assert {"question", "chat_id", "reply_parameters", "allow_paid_broadcast"} <= poll
+    assert "prices" not in poll
+    assert "description" in described  # said in the table of methods
+    assert "short_description" not in described
+
+
+def test_every_field_of_every_method_and_object_is_read_or_stands_on_the_page() -> None:
+    page = "\n".join(imitated_parts())
+    for name, method in ALL.items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        fields = {field.alias or one for one, field in method.model_fields.items()}
+        if name not in NOT_IMITATED:
+            assert fields - read_by(name, METHODS[name]) == set(re.findall(r"`(\w+)`", row)[1:])
+    assert len(bot_api_types()) > 350
+    assert "| `RichBlockTable` |" in page  # which the simulator knows in part
 
 
 def test_every_suite_ran_both_ways_and_the_gateway_lost_no_test() -> None:

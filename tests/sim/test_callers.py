@@ -263,3 +263,117 @@ def test_a_profile_has_songs_newest_first(telegram: Telegram):
     assert aiogram.types.UserProfileAudios.model_validate(found).total_count == 2
     assert [one["file_name"] for one in found["audios"]] == ["new.mp3"]
     assert call(telegram, "getFile", file_id=found["audios"][0]["file_id"]).ok
+
+
+@pytest.mark.parametrize(
+    ("result", "shown"),
+    [
+        (
+            {"type": "photo", "photo_url": "https://x.example/a.jpg", "thumbnail_url": "https://x.example/b.jpg"},
+            "photo",
+        ),
+        ({"type": "gif", "gif_url": "https://x.example/a.gif", "gif_width": 30, "gif_height": 20}, "animation"),
+        ({"type": "document", "document_url": "https://x.example/a.pdf", "title": "Tea", "caption": "Tea"}, "document"),
+        ({"type": "audio", "audio_url": "https://x.example/a.mp3", "title": "Tea", "audio_duration": 7}, "audio"),
+        ({"type": "location", "latitude": 1, "longitude": 2, "title": "Tea"}, "location"),
+        ({"type": "venue", "latitude": 1, "longitude": 2, "title": "Tea", "address": "Here"}, "venue"),
+        ({"type": "contact", "phone_number": "1", "first_name": "Ann"}, "contact"),
+        ({"type": "game", "game_short_name": "tea"}, "game"),
+    ],
+)
+def test_a_chosen_result_shows_what_it_is(telegram: Telegram, result: dict, shown: str):
+    query_id = telegram.ask(TOKEN, ANN, "inline", {"query": "tea"})
+    assert telegram.answer(TOKEN, query_id) is None
+    answer = {"results": [{"id": "1", **result}], "cache_time": 3, "is_personal": True, "next_offset": "2"}
+    assert call(telegram, "answerInlineQuery", inline_query_id=query_id, **answer).ok
+    assert telegram.answer(TOKEN, query_id) == answer
+    telegram.choose(TOKEN, ANN, "1", "tea", chat=GROUP)
+    (sent,) = told(telegram, "message")
+    assert shown in sent
+    if shown == "animation":
+        assert (sent[shown]["width"], sent[shown]["height"]) == (30, 20)
+    again = telegram.ask(TOKEN, ANN, "inline")
+    refused = said(telegram, "answerInlineQuery", inline_query_id=again, results=[], next_offset="x" * 65)
+    assert refused == "NEXT_OFFSET_INVALID"
+
+
+def test_a_cached_result_is_the_file_that_the_bot_has_sent(telegram: Telegram):
+    sent = call(telegram, "sendVoice", {"voice": UploadedFile(filename="a.ogg", content=b"tea")}, chat_id=ANN).result
+    results = [{"id": "1", "type": "voice", "voice_file_id": sent["voice"]["file_id"], "title": "Tea"}]
+    query_id = telegram.ask(TOKEN, ANN, "inline")
+    assert call(telegram, "answerInlineQuery", inline_query_id=query_id, results=results).ok
+    telegram.choose(TOKEN, ANN, "1", chat=GROUP)
+    assert told(telegram, "message")[0]["voice"]["file_id"] == sent["voice"]["file_id"]
+
+
+def test_a_prepared_message_goes_where_it_was_meant_to(telegram: Telegram):
+    made = call(telegram, "savePreparedInlineMessage", user_id=ANN, result=ARTICLE, allow_channel_chats=True).result
+    with pytest.raises(BadInput):
+        telegram.choose(TOKEN, ANN, made["id"], chat=GROUP)
+    telegram.choose(TOKEN, ANN, made["id"], chat=CHANNEL)
+    anywhere = call(telegram, "savePreparedInlineMessage", user_id=ANN, result=ARTICLE).result
+    telegram.choose(TOKEN, ANN, anywhere["id"], chat=GROUP)
+
+
+def test_an_alert_is_what_the_person_is_shown(telegram: Telegram):
+    message = call(telegram, "sendMessage", chat_id=ANN, text="Tea?").result
+    query_id = telegram.press(TOKEN, ANN, message["message_id"], "yes")
+    alert = {"text": "Done", "show_alert": True, "cache_time": 5}
+    assert call(telegram, "answerCallbackQuery", callback_query_id=query_id, **alert).ok
+    assert telegram.answer(TOKEN, query_id) == alert
+
+
+@pytest.mark.parametrize(
+    ("method", "params"),
+    [
+        ("editMessageText", {"text": "y"}),
+        ("stopPoll", {}),
+        ("pinChatMessage", {}),
+        ("unpinChatMessage", {}),
+        ("sendChatAction", {"action": "typing"}),
+    ],
+)
+def test_a_connection_that_is_none_is_refused_everywhere(telegram: Telegram, method: str, params: dict):
+    message = call(telegram, "sendMessage", chat_id=ANN, text="x").result
+    named = {"chat_id": ANN, "message_id": message["message_id"], "business_connection_id": "none"}
+    assert said(telegram, method, **named, **params) == "BUSINESS_CONNECTION_INVALID"
+
+
+def test_the_best_and_ones_neighbours_are_told(telegram: Telegram):
+    message = call(telegram, "sendGame", chat_id=ANN, game_short_name="tea").result["message_id"]
+    for user_id, score in zip(range(20, 30), range(100, 0, -10), strict=True):
+        telegram.user(user_id)
+        where = {"chat_id": ANN, "message_id": message, "user_id": user_id}
+        assert call(telegram, "setGameScore", **where, score=score).ok
+    places = [one["position"] for one in call(telegram, "getGameHighScores", **where | {"user_id": 27}).result]
+    assert places == [1, 2, 3, 6, 7, 8, 9, 10]
+    assert said(telegram, "getGameHighScores", **where | {"user_id": 99}) == "user not found"
+
+
+def test_an_emoji_status_ends_when_it_was_said_to(telegram: Telegram, clock: Clock):
+    status = {"user_id": ANN, "emoji_status_custom_emoji_id": "5", "emoji_status_expiration_date": int(clock()) + 60}
+    assert call(telegram, "setUserEmojiStatus", **status).ok
+    shown = call(telegram, "getChat", chat_id=ANN).result
+    assert shown["emoji_status_expiration_date"] == status["emoji_status_expiration_date"]
+    clock.pass_s(61)
+    assert "emoji_status_custom_emoji_id" not in call(telegram, "getChat", chat_id=ANN).result
+
+
+def test_an_ephemeral_message_is_named_with_its_reader(telegram: Telegram):
+    whisper = {"chat_id": GROUP, "ephemeral_message_parameters": {"receiver_user_id": ANN}}
+    sent = call(telegram, "sendMessage", **whisper, text="x").result
+    named = {"chat_id": GROUP, "ephemeral_message_id": sent["ephemeral_message_id"], "text": "y"}
+    assert said(telegram, "editEphemeralMessageText", **named, receiver_user_id=BOB) == "message to edit not found"
+    assert call(telegram, "editEphemeralMessageText", **named, receiver_user_id=ANN).ok
+
+
+def test_a_copied_video_may_begin_at_another_second(telegram: Telegram):
+    video = {"video": UploadedFile(filename="a.mp4", content=b"tea")}
+    sent = call(telegram, "sendVideo", video, chat_id=ANN).result["message_id"]
+    taken = {"chat_id": BOB, "from_chat_id": ANN, "message_id": sent, "video_start_timestamp": 4}
+    assert call(telegram, "forwardMessage", **taken).result["video"]["start_timestamp"] == 4
+    copied = call(telegram, "copyMessage", **taken).result["message_id"]
+    shown = telegram.message(TOKEN, BOB, copied)
+    assert shown is not None
+    assert shown["video"]["start_timestamp"] == 4
+    assert "start_timestamp" not in telegram.message(TOKEN, ANN, sent)["video"]
