@@ -16,6 +16,7 @@ from peik.errors import BadInput, Conflict, NotFound
 
 ACTIVITY_S = 5.0  # activity is noted this often at most: it is shown, and nothing rests on it
 OLD_DAYS = 30
+DAY_MS = 86_400_000
 TRIES_MAX = 10  # of a change that others get in the way of
 METADATA_BYTES_MAX = 16_384
 _PAGE = 500
@@ -125,6 +126,25 @@ class Registry:
 
         return await self.change(session_id, chosen)
 
+    async def count_deed(self, session_id: str, what: str, count: int, most: int) -> Session:
+        """Telegram limits accounts that join and look up many, without a figure, and for days. We stop before, whichever node and
+        process did it. Raises Conflict."""
+        now_ms = self._clock.wall_ms()
+
+        def counted(old: Session) -> Session:
+            deeds = _deeds_of(old)
+            recent = [one for one in deeds.get(what, ()) if now_ms - one[0] < DAY_MS]
+            done = sum(one[1] for one in recent)
+            if done + count > most:
+                raise Conflict(
+                    code="too_many_a_day",
+                    detail=f"This account did so {done} times in the last 24 hours; {most} are allowed. Telegram limits "
+                    "accounts that do it more often.",
+                )
+            return _with_own(old, DEEDS, {**deeds, what: [*recent, (now_ms, count)]})
+
+        return await self.change(session_id, counted)
+
     async def note_members(self, session_id: str, chat_id: int, found: "WatchedMembers") -> Session:
         """What a look at it found, unless nobody wants it any more."""
 
@@ -224,8 +244,8 @@ def _written(metadata: Mapping[str, object]) -> str:
 # go with the session when it moves, and of two who change them at once none is lost.
 
 
-KEEP, MEMBERS = "peik_keep", "peik_members"  # in the metadata
-_OURS = frozenset({KEEP, MEMBERS})
+KEEP, MEMBERS, DEEDS = "peik_keep", "peik_members", "peik_deeds"  # in the metadata
+_OURS = frozenset({KEEP, MEMBERS, DEEDS})
 PLACES = ("all", "private", "groups")
 _CHAT = re.compile("-?[1-9][0-9]{0,15}")
 
@@ -289,6 +309,15 @@ class WatchedMembers(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     def due_ms(self) -> int:
         last_ms = max(self.read_at_ms or 0, self.tried_at_ms or 0)
         return last_ms + int(self.every_s * 1000) if last_ms else 0
+
+
+def _deeds_of(session: Session) -> dict[str, list[tuple[int, int]]]:
+    """When it joined or looked up, and how many."""
+    known: dict[str, object] = msgspec.json.decode(session.metadata)
+    try:
+        return msgspec.convert(known.get(DEEDS, {}), dict[str, list[tuple[int, int]]])
+    except msgspec.ValidationError:
+        return {}  # not by us
 
 
 def watched_of(session: Session) -> dict[int, WatchedMembers]:

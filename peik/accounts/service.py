@@ -49,7 +49,6 @@ from peik.secrets.vault import Vault
 OPEN_RETRY_S = 2.0
 OPEN_RETRY_S_MAX = 60.0
 RESTART_S = 1.0
-DAY_S = 86_400.0
 JOINS_A_DAY_MAX = 20  # no figure is known; people who join more are limited
 CONTACTS_MAX = 100  # at once
 CONTACTS_A_DAY_MAX = 300
@@ -99,7 +98,6 @@ class OpenAccounts:
         self._away: str | None = "The archive is not open yet."
         self._tasks: list[asyncio.Task[None]] = []
         self._is_opened = False
-        self._done_at: dict[tuple[str, str], list[float]] = {}  # what each account did in the last day
 
     # ---- from open to close ----
 
@@ -446,7 +444,7 @@ class AccountService(OpenAccounts):
     async def join(self, session_id: str, link: str) -> ChatState:
         """By an invite link, or a public name. Raises Conflict if it does not run here, or was in too many chats today."""
         runner = await self._running(session_id)
-        self._count(session_id, "join", 1, JOINS_A_DAY_MAX)
+        await self._registry.count_deed(session_id, "join", 1, JOINS_A_DAY_MAX)
         try:
             dialog = await runner.ask(lambda client: client.join(link))
         except ClientError as error:
@@ -468,7 +466,7 @@ class AccountService(OpenAccounts):
             raise BadInput(code="bad_contacts", detail=f"Give 1 to {CONTACTS_MAX} contacts at once.")
         numbered = [msgspec.structs.replace(one, phone=normal_phone(one.phone or "")) for one in wanted]
         runner = await self._running(session_id)
-        self._count(session_id, "contact", len(numbered), CONTACTS_A_DAY_MAX)
+        await self._registry.count_deed(session_id, "contact", len(numbered), CONTACTS_A_DAY_MAX)
         try:
             return await runner.ask(lambda client: client.add_contacts(numbered))
         except ClientError as error:
@@ -480,18 +478,6 @@ class AccountService(OpenAccounts):
         if runner is None:
             raise Conflict(code="session_elsewhere", detail=f"Session {session_id} does not run on this node.")
         return runner
-
-    def _count(self, session_id: str, what: str, count: int, most: int) -> None:
-        """Telegram limits accounts that join and look up many, without a figure, and for days. We stop before."""
-        now = self._clock.mono()
-        done = [at for at in self._done_at.get((session_id, what), ()) if now - at < DAY_S]
-        if len(done) + count > most:
-            raise Conflict(
-                code="too_many_a_day",
-                detail=f"This account did so {len(done)} times in the last 24 hours; {most} are allowed. Telegram limits "
-                "accounts that do it more often.",
-            )
-        self._done_at[session_id, what] = [*done, *([now] * count)]
 
     # ---- what they saw ----
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from peik.accounts.registry import HealthGrade, health_of
+from peik.accounts.registry import HealthGrade, health_of, own_metadata
 from peik.archive.store import Session, SessionState
 from peik.errors import Conflict
-from tests.accounts.house import House, play
+from tests.accounts.house import House, play, play_closed
 
 
 def session(state: SessionState, **more: object) -> Session:
@@ -80,3 +80,23 @@ def test_an_account_joins_only_so_many_chats_a_day() -> None:
         await house.service.join(made.session_id, links[20])
 
     play(story)
+
+
+def test_what_an_account_did_today_is_known_after_a_restart() -> None:
+    async def story(house: House) -> None:
+        links = [house.accounts.invite(house.accounts.channel(f"c{number}", house.sara)) for number in range(21)]
+        async with house.open():
+            made = await house.sign_in(house.ali)
+            await house.connected(house.ali)
+            for link in links[:12]:
+                await house.service.join(made.session_id, link)
+        async with house.open():
+            await house.connected(house.ali)
+            for link in links[12:20]:
+                await house.service.join(made.session_id, link)
+            with pytest.raises(Conflict) as caught:
+                await house.service.join(made.session_id, links[20])
+            assert caught.value.code == "too_many_a_day"
+            assert own_metadata(await house.service.session(made.session_id)) == "{}"
+
+    play_closed(story)

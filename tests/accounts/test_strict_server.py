@@ -542,6 +542,50 @@ def test_a_hole_in_seq_is_asked_for() -> None:
     play(story)
 
 
+def test_a_hole_in_qts_is_asked_for_and_what_comes_with_the_difference_is_not_dropped() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.begin()
+        await until(lambda: stage.notebook.state is not None)
+        server, at = stage.server, stage.server.at
+
+        def joined(user_id: int) -> Any:
+            here = types.ChannelParticipant(user_id, at)
+            return server.happen_to_members(
+                lambda qts: types.UpdateChannelParticipant(TEAM, at, ME, user_id, qts, new_participant=here)
+            )
+
+        server.is_deaf = True
+        joined(601)
+        server.is_deaf = False
+        joined(602)
+        await until(lambda: {one.user_id for one in stage.notebook.happenings} == {601, 602})
+        await asyncio.sleep(5)
+        state = stage.notebook.state
+        await stage.client.disconnect()
+        joined(603)
+        await stage.again(state)
+        await until(lambda: {one.user_id for one in stage.notebook.happenings} == {603})
+
+    play(story)
+
+
+def test_a_difference_that_brings_nothing_but_hints_of_channels() -> None:
+    async def story(stage: Stage) -> None:
+        await stage.begin()
+        stage.server.post(TEAM, "known")
+        await until(lambda: stage.notebook.texts == ["known"] and stage.notebook.state is not None)
+        await asyncio.sleep(2)
+        state = stage.notebook.state
+        await stage.client.disconnect()
+        stage.server.tells_channels = True
+        stage.server.post(TEAM, "missed")
+        await stage.again(state)
+        await until(lambda: stage.notebook.texts == ["missed"])
+        assert HistoryGap(chat_id=None) not in stage.notebook.gaps
+
+    play(story)
+
+
 def test_a_channel_whose_difference_never_comes_costs_few_requests_and_is_told_as_a_hole() -> None:
     async def story(stage: Stage) -> None:
         await stage.begin()

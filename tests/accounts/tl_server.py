@@ -48,6 +48,8 @@ class TlTelegram:
         self.is_deaf = False  # pushes get lost
         self.pts = 100
         self.log: list[tuple[int, Any]] = []  # what happened in private chats and the basic group
+        self.qts = 1
+        self.qts_log: list[tuple[int, Any]] = []  # who joined and left, which has an order of its own
         self.channel_pts = {NEWS: 50, TEAM: 50}
         self.channel_log: dict[int, list[tuple[int, Any]]] = {NEWS: [], TEAM: []}
         self.me_id, self.phone = ME, PHONE
@@ -169,6 +171,12 @@ class TlTelegram:
         log.append((pts, update))
         self.tell(update)
 
+    def happen_to_members(self, make: Callable[[int], Any]) -> Any:
+        self.qts += 1
+        update = make(self.qts)
+        self.qts_log.append((self.qts, update))
+        return self.tell(update)
+
     def me(self) -> types.User:
         return types.User(
             id=self.me_id, access_hash=1, first_name="Ali", phone=self.phone[1:], username="ali", is_self=True
@@ -238,7 +246,7 @@ class TlTelegram:
         return self.state()
 
     def state(self) -> Any:
-        return types.updates.State(pts=self.pts, qts=1, date=self.at, seq=0, unread_count=0)
+        return types.updates.State(pts=self.pts, qts=self.qts, date=self.at, seq=0, unread_count=0)
 
     def on_GetDifference(self, request: Any) -> Any:
         if None in self.too_long and request.pts < self.pts:
@@ -249,11 +257,13 @@ class TlTelegram:
         missed = [what for _, what in sliced]
         if self.tells_channels and len(sliced) == len(behind):
             missed += [types.UpdateChannelTooLong(channel) for channel, log in self.channel_log.items() if log]
+        if len(sliced) == len(behind):
+            missed += [what for qts, what in self.qts_log if qts > request.qts]
         if not missed:
             return types.updates.DifferenceEmpty(self.at, 0)
         messages, others = _parted(missed)
         if len(sliced) < len(behind):
-            reached = types.updates.State(pts=sliced[-1][0], qts=1, date=self.at, seq=0, unread_count=0)
+            reached = types.updates.State(pts=sliced[-1][0], qts=request.qts, date=self.at, seq=0, unread_count=0)
             return types.updates.DifferenceSlice(messages, [], others, self.chats(), [self.sara()], reached)
         return types.updates.Difference(messages, [], others, self.chats(), [self.sara()], self.state())
 

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from peik import AccountSession, Peik
-from peik.client.local import LocalTransport
 from peik.clock import SystemClock
-from peik.testing.accounts import Accounts, Person
+from peik.testing.accounts import Accounts, Person, peik_with
 from tests.patience import PATIENCE_S
 from tests.web.accounts import KEY, NOWHERE, house, until
 
@@ -40,14 +39,7 @@ async def entered(way: str, folder: Path, **settings: str) -> AsyncIterator[tupl
 
 def opened(folder: Path, telegram: Accounts, **settings: str) -> Peik:
     """As `Peik.open` does it, but for the connections of accounts."""
-    told: dict[str, str | None] = {
-        "store": f"sqlite:///{folder}/peik.db",
-        "api_root": NOWHERE,
-        "inbound": "off",
-        "grace": "1s",
-        **settings,
-    }
-    return Peik(LocalTransport(told, make_clients=lambda config, clock: telegram.clients))
+    return peik_with(telegram, f"sqlite:///{folder}/peik.db", **{"api_root": NOWHERE, "grace": "1s", **settings})
 
 
 async def signed_in(

@@ -7,10 +7,22 @@
     sent = await client.send_code(sara.phone)
     await client.sign_in(sara.phone, telegram.code_of(sara.phone), sent.code_hash)
 
-It keeps time by the clock that it is given, draws chance from its seed, and does nothing by itself.
+It keeps time by the clock that it is given, draws chance from its seed, and does nothing by itself. `peik_with` opens a whole
+Peik whose accounts sign in there.
 """
 
+from peik.client.local import LocalTransport
+from peik.client.peik import Peik
 from peik.testing.accounts.boxes import Chat, Person
 from peik.testing.accounts.client import Accounts, SimClient
 
-__all__ = ["Accounts", "Chat", "Person", "SimClient"]
+__all__ = ["Accounts", "Chat", "Person", "SimClient", "peik_with"]
+
+_NOWHERE = "http://127.0.0.1:9"
+
+
+def peik_with(telegram: Accounts, store: str, **settings: str) -> Peik:
+    """As `Peik.open`, but its accounts are in this Telegram, which keeps time by `SystemClock()`. Bots have none, unless
+    `api_root` says where."""
+    told: dict[str, str | None] = {"store": store, "inbound": "off", "api_root": _NOWHERE, **settings}
+    return Peik(LocalTransport(told, make_clients=lambda config, clock: telegram.clients))
