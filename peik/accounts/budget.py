@@ -80,7 +80,7 @@ class Budget:
 
 
 REQUEST_S = 60.0
-DIALOGS_MAX = 10_000
+DIALOGS_MAX = 10_000  # chats
 FILE_S = 1800.0
 ONCE_S = 20.0  # so long somebody is kept waiting for the account's turn
 

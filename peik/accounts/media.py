@@ -296,6 +296,8 @@ class MediaFetch:
                 pause_s = min(AGAIN_S * 2 ** (self._failures[file.name] - 1), AGAIN_S_MAX)
                 self._behind[number] = _Behind(self._clock.mono() + pause_s, file)
                 return True
+        else:
+            self._failures.pop(file.name, None)
         self._behind.pop(number, None)
         return asked
 
@@ -375,7 +377,7 @@ class FiledArchive:
 
     async def clean(self, retention: ArchiveRetention, *, at_ms: int, limit: int) -> int:
         gone = await self._archive.clean(retention, at_ms=at_ms, limit=limit)
-        if retention.messages_ms is not None:
+        if retention.messages_ms is not None and gone < limit:  # once, at the end: all files are looked at
             await asyncio.to_thread(self._folder.clean, before_s=(at_ms - retention.messages_ms) / 1000)
         return gone
 

@@ -62,6 +62,28 @@ def test_a_chat_that_was_seen_before_is_opened_without_a_question() -> None:
     sending(story)
 
 
+def test_what_opened_a_chat_for_another_account_is_tried_once() -> None:
+    async def story(stage: Stage) -> None:
+        stage.client._telegram._mb_entity_cache.hash_map.pop(SARA, None)  # type: ignore[attr-defined]
+        stage.client._telegram.session._entities.clear()  # type: ignore[attr-defined]
+        await stage.again(stage.notebook.state)
+        stage.client._telegram._mb_entity_cache.hash_map.pop(SARA, None)  # type: ignore[attr-defined]
+
+        async def access_of(chat_id: int) -> bytes:
+            return access_to(types.InputPeerUser(SARA, 12345))
+
+        params = json.dumps({"chat_id": SARA, "text": "x"}).encode()
+        request = Request(token=TOKEN, method="sendMessage", params=params, timeout_s=30)
+        stage.server.next("SendMessage", "PEER_ID_INVALID")
+        reply = await stage.client.carry(request, random_id=1, access_of=access_of)
+        assert reply.status == 200, reply
+        sent = stage.server.asked("SendMessage")[-2:]
+        assert [one.peer.access_hash for one in sent] == [12345, 2]
+        assert len({one.random_id for one in sent}) == 1
+
+    sending(story)
+
+
 def test_a_chat_that_nobody_knows_is_looked_for_page_by_page() -> None:
     async def story(stage: Stage) -> None:
         stage.server.strangers = 350

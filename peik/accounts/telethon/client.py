@@ -248,6 +248,7 @@ _PUBLIC = re.compile(r"(?:(?:https?://)?(?:t|telegram)\.me/|@)([A-Za-z][A-Za-z0-
 
 CONNECT_S = 15.0  # one attempt
 DIALOGS_PAGE = 100  # Telegram gives no more at once
+PAGES_MAX = 100  # of chats: who has more is followed as far as that
 LOOKED_THROUGH_MAX = 10  # pages, for a chat that a letter names and nobody knows
 LOOKED_THROUGH_S = 1.0  # between two of them
 FILE_CHUNK = 512 * 1024  # Telegram gives no more at once
@@ -361,6 +362,7 @@ class TelethonClient:
         self._tasks: list[asyncio.Task[None]] = []
         self._is_closing = False
         self._has_dialogs = False  # all of them were asked for on this connection
+        self._pages = 0  # of them
         self._looked_through: bytes | None = None  # up to here, for chats that nobody knew
 
     async def connect(self) -> Me | None:
@@ -368,7 +370,7 @@ class TelethonClient:
             telegram = self._telegram = self._make()
             if self._secret and not isinstance(telegram.session, SQLiteSession):
                 _put_key(telegram, self._secret)
-            self._is_closing, self._has_dialogs, self._looked_through = False, False, None
+            self._is_closing, self._has_dialogs, self._pages, self._looked_through = False, False, 0, None
             try:
                 await telegram.connect()
                 return await self._me()
@@ -549,7 +551,8 @@ class TelethonClient:
         with translated():
             found = await self._telegram.get_dialogs(limit=DIALOGS_PAGE, ignore_migrated=True, **offset)
         after = None if len(found) < DIALOGS_PAGE else _offset_behind(found)
-        self._has_dialogs = self._has_dialogs or after is None
+        self._pages += 1
+        self._has_dialogs = self._has_dialogs or after is None or self._pages >= PAGES_MAX
         return DialogPage(
             dialogs=[
                 Dialog(
@@ -751,13 +754,29 @@ class TelethonClient:
     async def carry(self, request: Request, *, random_id: int, access_of: AccessOf | None = None) -> Reply:
         if self._telegram is None:
             return Reply(fault=NetworkFault.NOT_TRIED, left=False, detail="the session is not connected")
-        sending = TelethonSends(
+        opened: list[int] = []
+
+        async def noted(chat_id: int) -> bytes | None:
+            access = None if access_of is None else await access_of(chat_id)
+            if access is not None:
+                opened.append(chat_id)
+            return access
+
+        reply = await self._sends(noted).carry(request, random_id=random_id)
+        if opened and reply.status == 400 and b"chat not found" in reply.body:
+            # What was known opened it for another account, that was signed in here before.
+            for chat_id in opened:
+                self._telegram._mb_entity_cache.hash_map.pop(chat_id, None)  # noqa: SLF001
+            return await self._sends(None).carry(request, random_id=random_id)
+        return reply
+
+    def _sends(self, access_of: AccessOf | None) -> TelethonSends:
+        return TelethonSends(
             self._telegram,
             partial(self._peer, access_of=access_of),
             is_broadcast=self._is_broadcast,
             on_deleted=self._on_deleted,
         )
-        return await sending.carry(request, random_id=random_id)
 
     def _on_deleted(self, deleted: Deleted) -> None:
         if self._intake is not None:
