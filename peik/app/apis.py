@@ -75,7 +75,7 @@ def apis_of(peik: Runtime, *, pulse: Pulse | None = None, weakness: str | None =
             archive=None if peik.accounts is None else ArchiveHealth(peik.config, peik.accounts, peik.clock),
             weakness=weakness,
         ),
-        OverviewApi(peik.watch.overview),
+        OverviewApi(peik.watch.overview, peik.watch.figures.breakdown),
         MetricsApi(
             peik.watch.overview,
             peik.watch.figures,

@@ -395,7 +395,9 @@ def _names_person(person: ErasedPerson, view: LetterView) -> bool:
 DOCUMENTS_PAGE = 500
 COLLECTION = "forgetting"  # the acts themselves
 # Names and figures of Peik itself, and texts that people wrote for everybody.
-NOT_ABOUT_PEOPLE = frozenset({COLLECTION, "admins", "backups", "sign_ins", "templates"})
+NOT_ABOUT_PEOPLE = frozenset(
+    {COLLECTION, "admins", "backups", "figures_1h", "figures_5m", "oidc_sign_ins", "sign_ins", "templates"}
+)
 
 
 class DocumentsPart:

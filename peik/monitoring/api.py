@@ -8,15 +8,17 @@ import msgspec
 
 from peik import __version__
 from peik.core.units import rfc3339
-from peik.errors import Unavailable
-from peik.monitoring.values import InboxLine, Ongoing, OverviewView, Percentiles, Point
+from peik.errors import BadInput, Unavailable
+from peik.monitoring.values import FAMILIES, InboxLine, Ongoing, OverviewView, PartRow, Percentiles, Point
 from peik.outbox.answers import LetterCountsAnswer
 from peik.settings.values import StoreKind
 from peik.web.access import Caller
 from peik.web.operations import Id, Moment, operation
+from peik.web.parse import TEXT, Param, parse_id, whole_number
 
 if TYPE_CHECKING:
     from peik.archive.api import ArchiveHealth
+    from peik.monitoring.figures import Breakdown
     from peik.monitoring.overview import Overview
     from peik.monitoring.pulse import Pulse
     from peik.telegram.routes import Routes, RouteStatus
@@ -213,9 +215,90 @@ def _times(line: msgspec.Struct) -> dict[str, Any]:
     }
 
 
+def _one_of(names: Iterable[str], text: str) -> Param:
+    known = tuple(names)
+
+    def read(word: str, name: str) -> str:
+        if word not in known:
+            raise BadInput(code=f"bad_{name}", detail=f"{name} is one of {', '.join(known)}.")
+        return word
+
+    return Param(read, {"type": "string", "enum": list(known)}, text)
+
+
+def _rows_max(word: str, name: str) -> int:
+    number = whole_number(word, name)
+    if not 1 <= number <= _ROWS_MAX:
+        raise BadInput(code="bad_limit", detail=f"limit is between 1 and {_ROWS_MAX}.")
+    return number
+
+
+_ROWS_MAX = 500
+_SPANS = "3h in steps of 5 minutes, day of half an hour, week of 3 hours, month (30 days) of 12 hours."
+
+
+class FiguresQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    by: Annotated[str, _one_of(FAMILIES, "What is told apart; kind is that of jobs.")] = "bot"
+    span: Annotated[str, _one_of(("3h", "day", "week", "month"), _SPANS)] = "day"
+    name: Annotated[str | None, TEXT.saying("Only this bot (its number), method or kind.")] = None
+    limit: Annotated[
+        int, Param(_rows_max, {"type": "integer", "minimum": 1, "maximum": _ROWS_MAX, "default": 20}, "The busiest.")
+    ] = 20
+
+
+class FigureStepAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    at: Annotated[Moment, msgspec.Meta(description="When this stretch of time began.")]
+    seconds: int
+    done: Annotated[int, msgspec.Meta(description="Letters that were delivered, or jobs that completed.")]
+    failed: int
+    uncertain: Annotated[int, msgspec.Meta(description="Tries that may have arrived.")]
+    retried: Annotated[int, msgspec.Meta(description="Tries, or runs, that were put off.")]
+    held: Annotated[int, msgspec.Meta(description="How often Telegram asked to wait (429).")]
+    updates: Annotated[int, msgspec.Meta(description="That a bot received.")]
+    took: Annotated[
+        Percentiles | None, msgspec.Meta(description="From accepted to delivered; of jobs, how long a run lasted.")
+    ]
+
+
+class FigureRowAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    name: Annotated[str, msgspec.Meta(description="`other`: what is beyond the busiest of a stretch, together.")]
+    total: FigureStepAnswer
+    steps: Annotated[list[FigureStepAnswer], msgspec.Meta(description="The oldest first; the last one is not over.")]
+
+
+class FiguresByAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    by: str
+    span: str
+    rows: Annotated[list[FigureRowAnswer], msgspec.Meta(description="The busiest first.")]
+
+
+def _is_bot_of(caller: Caller, name: str) -> bool:
+    return name.isdecimal() and caller.key.serves(int(name))
+
+
+def _row(row: PartRow) -> FigureRowAnswer:
+    (total,) = _shown(FigureStepAnswer, [row.total])
+    return FigureRowAnswer(name=row.name, total=total, steps=_shown(FigureStepAnswer, row.points))
+
+
 class OverviewApi:
-    def __init__(self, overview: "Overview") -> None:
+    def __init__(self, overview: "Overview", breakdown: "Breakdown") -> None:
         self._overview = overview
+        self._breakdown = breakdown
+
+    @operation("GET", "/v1/figures", name="getFigures", tag="health", scope="read", problems=(422, 503))
+    async def get_figures(self, caller: Caller, query: FiguresQuery) -> FiguresByAnswer:
+        """What bots, methods or kinds of jobs did over time, on all nodes, for up to 30 days."""
+        if query.by != "bot":
+            caller.must_serve_all()
+        seen = await self._breakdown.seen(query.span)
+        if query.name is not None:
+            if query.by == "bot":
+                caller.must_serve(parse_id(query.name, "name"))
+            rows = [seen.row(query.by, query.name)]
+        else:
+            rows = seen.rows(query.by, lambda name: caller.key.bot_ids is None or _is_bot_of(caller, name))
+        return FiguresByAnswer(by=query.by, span=query.span, rows=[_row(row) for row in rows[: query.limit]])
 
     @operation("GET", "/v1/overview", name="getOverview", tag="health", scope="read")
     async def get_overview(self, caller: Caller) -> OverviewAnswer:

@@ -1,5 +1,6 @@
 """Counts what happens on this node, from its start on: a listener of events, and nothing else. It adds, and never waits."""
 
+from bisect import bisect_left
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,12 +13,11 @@ from peik.core.lifecycle import EXPIRED, UNCERTAIN, Move
 from peik.core.outcome import Delivered, Limited, Outcome, Refused, Uncertain, Unsent
 from peik.jobs import events as job_events
 from peik.monitoring import values
-from peik.monitoring.values import Histogram, Sums, merged
+from peik.monitoring.values import BOUNDS_S, OTHER, Histogram, Parts, PartSums, Sums, merged
 from peik.notifications import events as notification_events
 from peik.schedules import model as schedule_events
 
 LABELS_MAX = 2000  # of one metric: names of methods come from callers
-OTHER = "other"
 
 _BROADCASTS_OVER = frozenset({"stopped", "cancelled", "completed", "recalled"})
 _REASONS = {Move.EXPIRE: "expired", Move.SHUT_OUT: "unreachable", Move.ORPHAN: "orphaned"}
@@ -31,6 +31,9 @@ class Counting:
         self.sent: dict[tuple[str, str, str], int] = {}  # tries by method, outcome and class of the error
         self.labelled: Counter[tuple[str, ...]] = Counter()
         self.broadcasts: dict[str, tuple[int, int]] = {}  # that go on: how many recipients, and how many are done
+        self._bots: dict[int, PartSums] = {}  # since they were last taken
+        self._methods: dict[str, PartSums] = {}
+        self._kinds: dict[str, PartSums] = {}
         self._ring: Callable[[], None] | None = None
         self._ears: dict[type[events.Event], Callable[[Any], None]] = {
             events.Settled: self._settled,
@@ -79,6 +82,25 @@ class Counting:
         """`ring` is called once, when something happens again."""
         self._ring = ring
 
+    def take_parts(self) -> Parts:
+        """What bots, methods and kinds of jobs did since this was last asked."""
+        taken = {
+            "bot": {str(bot_id): sums for bot_id, sums in self._bots.items()},
+            "method": self._methods,
+            "kind": self._kinds,
+        }
+        self._bots, self._methods, self._kinds = {}, {}, {}
+        return taken
+
+    def _bot(self, bot_id: int) -> PartSums:
+        sums = self._bots.get(bot_id)
+        if sums is None:
+            sums = self._bots[bot_id] = PartSums()
+        return sums
+
+    def _method(self, method: str) -> PartSums:
+        return _named(self._methods, method)
+
     # ---- letters ----
 
     def _accepted(self, event: events.Accepted) -> None:
@@ -92,6 +114,7 @@ class Counting:
                 whole.tries.add(event.took_s)
             if event.waited_s is not None:
                 whole.end_to_end.add(event.waited_s)
+            self._delivered(event)
             try:
                 self.sent[event.method, "delivered", ""] += 1
             except KeyError:  # the first of its method
@@ -101,13 +124,27 @@ class Counting:
             self._not_delivered(event, outcome)
         if event.move is Move.BACK_OFF:
             whole.counts[values.RETRIED] += 1
+            self._both(event, values.PART_RETRIED)
         elif event.state is State.FAILED:
             whole.counts[values.FAILED] += 1
+            self._both(event, values.PART_FAILED)
             self._add("letters_failed", _reason(event))
         elif event.state is State.CANCELLED:
             self._add("letters_cancelled")
         elif event.move is Move.MERGE:
             self._add("letters_merged")
+
+    def _delivered(self, event: events.Settled) -> None:
+        """By bot and by method."""
+        bucket = None if event.waited_s is None else bisect_left(BOUNDS_S, event.waited_s)
+        for sums in (self._bot(event.bot_id), self._method(event.method)):
+            sums.counts[values.DONE] += 1
+            if bucket is not None:
+                sums.took[bucket] = sums.took.get(bucket, 0) + 1
+
+    def _both(self, event: events.Settled, place: int) -> None:
+        self._bot(event.bot_id).counts[place] += 1
+        self._method(event.method).counts[place] += 1
 
     def _not_delivered(self, event: events.Settled, outcome: Outcome) -> None:
         if event.took_s is not None and not isinstance(outcome, Unsent):
@@ -115,6 +152,9 @@ class Counting:
         match outcome:
             case Uncertain() | Limited(may_have_arrived=True):
                 self.whole.counts[values.UNCERTAIN] += 1
+                self._both(event, values.PART_UNCERTAIN)
+            case Limited():
+                self._method(event.method).counts[values.PART_HELD] += 1
         self._try(event.method, type(outcome).__name__.lower(), _error_class(outcome))
 
     def _try(self, method: str, outcome: str, error: str) -> None:
@@ -126,6 +166,7 @@ class Counting:
 
     def _held(self, event: events.Held) -> None:
         self.whole.counts[values.HELD] += 1
+        self._bot(event.bot_id).counts[values.PART_HELD] += 1
         self.whole.counts[values.HELD_MS] += int(event.wait_s * 1000)
         self._flooded("bot" if event.chat is None else "chat", event.wait_s)
 
@@ -138,6 +179,7 @@ class Counting:
     def _arrived(self, event: events.Arrived) -> None:
         if event.stored:
             self.whole.counts[values.UPDATES] += event.stored
+            self._bot(event.bot_id).counts[values.PART_UPDATES] += event.stored
             self._add("updates", str(event.bot_id), count=event.stored)
         if event.duplicates:
             self._add("updates_again", str(event.bot_id), count=event.duplicates)
@@ -146,10 +188,16 @@ class Counting:
         self._add("arrivals", str(event.bot_id), str(event.state))
 
     def _job_ran(self, event: job_events.JobRan) -> None:
+        sums, bucket = _named(self._kinds, event.kind), bisect_left(BOUNDS_S, event.run_s)
+        sums.took[bucket] = sums.took.get(bucket, 0) + 1
         if event.state is State.COMPLETED:
             self.whole.counts[values.JOBS_DONE] += 1
+            sums.counts[values.DONE] += 1
         elif event.state is State.FAILED:
             self.whole.counts[values.JOBS_FAILED] += 1
+            sums.counts[values.PART_FAILED] += 1
+        elif event.state is not State.CANCELLED:
+            sums.counts[values.PART_RETRIED] += 1
         self._add("job_runs", event.kind, str(event.end))
         self._add("job_run_ms", event.kind, count=int(event.run_s * 1000))
 
@@ -168,6 +216,14 @@ class Counting:
         if labels not in self.labelled and len(self.labelled) >= LABELS_MAX * 10:
             return  # far beyond what any installation has: counts are not worth the memory
         self.labelled[labels] += count
+
+
+def _named(parts: dict[str, PartSums], name: str) -> PartSums:
+    sums = parts.get(name)
+    if sums is None:
+        known = name if len(parts) < LABELS_MAX else OTHER
+        sums = parts[known] = parts.get(known) or PartSums()
+    return sums
 
 
 def _error_class(outcome: Outcome) -> str:

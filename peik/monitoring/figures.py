@@ -16,7 +16,18 @@ from peik.clock import Clock
 from peik.core.documents import KEY_CHARS_MAX, DocumentStore, Filing
 from peik.errors import StoreUnavailable
 from peik.monitoring.counts import Counting
-from peik.monitoring.values import DELIVERED, FAILED, Point, Sums
+from peik.monitoring.values import (
+    DELIVERED,
+    FAILED,
+    FAMILIES,
+    PartRow,
+    Parts,
+    PartSums,
+    Point,
+    Sums,
+    parts_as_document,
+    parts_of_document,
+)
 from peik.wakeup import Wakeup
 
 COLLECTION = "minutes"
@@ -75,6 +86,7 @@ class Figures:
         self._is_wrong = False
         self._cleared_at: float | None = None
         self._turn = asyncio.Lock()
+        self.breakdown = Breakdown(counting, documents, own=self._own, clock=clock)
 
     # ---- showing ----
 
@@ -146,9 +158,10 @@ class Figures:
                 await self._bell.wait(self._clock.mono() + left_ms / 1000)
                 self._looks.append((self._clock.mono(), self.counting.whole.copy()))
                 is_quiet = self._turn_minute() and self._live().is_empty
-                if self._unfiled:
+                self.breakdown.take()
+                if self._unfiled or self.breakdown.unfiled:
                     await self._file()
-                    is_quiet = is_quiet and not self._unfiled
+                    is_quiet = is_quiet and not self._unfiled and not self.breakdown.unfiled
 
     async def mend(self, ended: Ended) -> None:
         """Count what ended before this life began and nobody has filed: `ended` tells it, from the letters. By one node
@@ -180,7 +193,8 @@ class Figures:
     async def close(self) -> None:
         """File what is left, if the store takes it quickly."""
         self._end_minute()
-        if self._unfiled:
+        self.breakdown.take()
+        if self._unfiled or self.breakdown.unfiled:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(LAST_S):
                     await self._file()
@@ -225,14 +239,21 @@ class Figures:
         filings = [
             Filing(collection=COLLECTION, key=self._key(one), body=self._mine[one].as_document()) for one in minutes
         ]
+        parts = dict(self.breakdown.unfiled)
+        filings += [Filing(collection=collection, key=key, body=body) for (collection, key), body in parts.items()]
         try:
             await self._documents.file(filings)
             self._unfiled.difference_update(minutes)
+            self.breakdown.filed(parts)
             if self._cleared_at is None or self._clock.mono() - self._cleared_at >= CLEAR_S:
                 self._cleared_at = self._clock.mono()
-                oldest = f"{self._settled.wall_ms() // MINUTE_MS - KEPT_MINUTES:010d}"
-                while await self._documents.clear_collection(COLLECTION, until=oldest, limit=PAGE) >= PAGE:
-                    pass
+                for collection, kept in (
+                    (COLLECTION, KEPT_MINUTES),
+                    *((one.collection, one.kept) for one in STRETCHES),
+                ):
+                    oldest = f"{self._settled.wall_ms() // MINUTE_MS - kept:010d}"
+                    while await self._documents.clear_collection(collection, until=oldest, limit=PAGE) >= PAGE:
+                        pass
         except StoreUnavailable:
             return
 
@@ -303,3 +324,140 @@ class Figures:
         last = stretches.pop(newest)
         points = tuple(stretch.point(number * step_s * 1000, step_s) for number, stretch in stretches.items())
         return _Fold(generation=self._generation, newest=newest, points=points, last=last, total=total)
+
+
+# The same by bot, method and kind of jobs: a document per node for five minutes, and one for the hour, each written anew every
+# ten seconds in which something happened. So a restart loses nothing of them, and a kill the last ten seconds.
+
+
+class Stretch(msgspec.Struct, frozen=True, kw_only=True):
+    collection: str
+    minutes: int
+    kept: int  # minutes
+
+
+STRETCHES = (
+    Stretch(collection="figures_5m", minutes=5, kept=26 * 60),
+    Stretch(collection="figures_1h", minutes=60, kept=31 * 24 * 60),
+)
+PARTS_MAX = {"bot": 500, "method": 200, "kind": 200}  # the busiest of a stretch; a document holds 256 KB
+PARTS_UNFILED_MAX = 24  # documents that wait for a store that fails
+PARTS_PAGE = 100
+PARTS_FRESH_S = 5.0
+
+
+class FigureSpan(msgspec.Struct, frozen=True, kw_only=True):
+    """So long, in such steps."""
+
+    steps: int
+    step_s: int
+    collection: str
+
+
+SPANS = {
+    "3h": FigureSpan(steps=36, step_s=300, collection="figures_5m"),
+    "day": FigureSpan(steps=48, step_s=1800, collection="figures_5m"),
+    "week": FigureSpan(steps=56, step_s=3 * 3600, collection="figures_1h"),
+    "month": FigureSpan(steps=60, step_s=12 * 3600, collection="figures_1h"),
+}
+
+
+class PartsSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """All of a span: by family and name, what happened in which of its steps."""
+
+    span: FigureSpan
+    first: int  # the number of its first step since 1970
+    parts: dict[str, dict[str, dict[int, PartSums]]]
+
+    def rows(self, family: str, sees: Callable[[str], bool] = lambda _: True) -> list[PartRow]:
+        """The busiest first."""
+        found = [self._row(name, steps) for name, steps in self.parts[family].items() if sees(name)]
+        return sorted(found, key=lambda row: (-row.total.done - row.total.failed - row.total.updates, row.name))
+
+    def row(self, family: str, name: str) -> PartRow:
+        """All zeros, if nothing is known of it."""
+        return self._row(name, self.parts[family].get(name, {}))
+
+    def _row(self, name: str, steps: dict[int, PartSums]) -> PartRow:
+        whole, step_s = PartSums(), self.span.step_s
+        for sums in steps.values():
+            whole.take_up(sums)
+        numbers = range(self.first, self.first + self.span.steps)
+        points = tuple(steps.get(number, PartSums()).point(number * step_s * 1000, step_s) for number in numbers)
+        return PartRow(name=name, total=whole.point(points[0].at_ms, self.span.steps * step_s), points=points)
+
+
+class Breakdown:
+    def __init__(self, counting: Counting, documents: DocumentStore, *, own: str, clock: Clock) -> None:
+        self._counting = counting
+        self._documents = documents
+        self._own = own
+        self._clock = clock
+        self._now: dict[
+            str, tuple[str, Parts]
+        ] = {}  # by collection: the key of the stretch that is not over, and what is in it
+        self.unfiled: dict[tuple[str, str], str] = {}
+        self._kept: dict[str, tuple[float, PartsSeen]] = {}
+        self._turn = asyncio.Lock()
+
+    def take(self) -> None:
+        """What was counted since, into its stretches. Called at each tick: it belongs to the ten seconds before."""
+        fresh = self._counting.take_parts()
+        if not any(fresh.values()):
+            return
+        minute = (self._clock.wall_ms() - TICK_MS // 2) // MINUTE_MS
+        for stretch in STRETCHES:
+            key = f"{minute // stretch.minutes * stretch.minutes:010d}:{self._own}"
+            kept, parts = self._now.get(stretch.collection, ("", {}))
+            if kept != key:
+                parts = {family: {} for family in FAMILIES}
+            for family, named in fresh.items():
+                for name, sums in named.items():
+                    parts[family].setdefault(name, PartSums()).take_up(sums)
+            self._now[stretch.collection] = key, parts
+            self.unfiled[stretch.collection, key] = parts_as_document(parts, most=PARTS_MAX)
+        for old in sorted(self.unfiled, key=lambda place: place[1])[:-PARTS_UNFILED_MAX]:
+            del self.unfiled[old]
+
+    def filed(self, written: dict[tuple[str, str], str]) -> None:
+        for place, body in written.items():
+            if self.unfiled.get(place) == body:  # else there is more of it by now
+                del self.unfiled[place]
+
+    async def seen(self, name: str) -> PartsSeen:
+        """Of a span, a few seconds old at most. Raises StoreUnavailable."""
+        async with self._turn:  # of many who look, one asks
+            kept = self._kept.get(name)
+            now = self._clock.mono()
+            if kept is None or now - kept[0] >= PARTS_FRESH_S:
+                kept = self._kept[name] = now, await self._read(SPANS[name])
+            return kept[1]
+
+    async def _read(self, span: FigureSpan) -> PartsSeen:
+        newest = self._clock.wall_ms() // 1000 // span.step_s
+        seen = PartsSeen(span=span, first=newest - span.steps + 1, parts={family: {} for family in FAMILIES})
+        after, is_more = f"{seen.first * span.step_s // 60:010d}", True
+        while is_more:
+            page = await self._documents.documents(span.collection, after=after, limit=PARTS_PAGE)
+            for document in page:
+                if (span.collection, document.key) not in self.unfiled:
+                    _count_in(seen, document.key, document.body)
+            is_more = len(page) >= PARTS_PAGE
+            after = page[-1].key if page else after
+        for (collection, key), body in self.unfiled.items():
+            if collection == span.collection:
+                _count_in(seen, key, body)
+        return seen
+
+
+def _count_in(seen: PartsSeen, key: str, body: str) -> None:
+    minute, _, _ = key.partition(":")
+    try:
+        step, parts = int(minute) * 60 // seen.span.step_s, parts_of_document(body)
+    except ValueError:
+        return  # of a version that is not known here
+    if not 0 <= step - seen.first < seen.span.steps:
+        return
+    for family in FAMILIES:
+        for name, sums in parts.get(family, {}).items():
+            seen.parts[family].setdefault(name, {}).setdefault(step, PartSums()).take_up(sums)

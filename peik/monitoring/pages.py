@@ -2,6 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC
+from functools import partial
 
 import msgspec
 from markupsafe import Markup
@@ -12,14 +13,15 @@ from peik.admin.model import Role
 from peik.alerts.rules import todo_of
 from peik.core.nodes import CHORES
 from peik.errors import StartError, StoreUnavailable
+from peik.monitoring.figures import PARTS_MAX, SPANS, Breakdown
 from peik.monitoring.nodes import nodes_of
 from peik.monitoring.overview import of_bots
-from peik.monitoring.values import BotLine, OverviewView, Point
+from peik.monitoring.values import FAMILIES, BotLine, OverviewView, PartRow, Percentiles, Point
 from peik.outbox.store import Cause
 from peik.settings.config import Config, GivenSetting, find, shown_address
 from peik.settings.table import SETTINGS, Setting
-from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
-from peik.web.dashboard.render import ChartBar, Dot, lines, stacked, zone_named
+from peik.web.dashboard.board import Board, Page, Visitor, must_see, must_see_all
+from peik.web.dashboard.render import COLOURS, ChartBar, Dot, day_text, lines, spark, stacked, zone_named
 
 CAUSES_MAX = 5
 CAUSES_FRESH_S = 5.0  # so long they are kept: for them every dead letter of a day is looked at
@@ -98,7 +100,7 @@ class OverviewPages:
 
 
 def _percentiles(point: Point) -> tuple[float | None, ...]:
-    return (None, None, None) if point.end_to_end is None else msgspec.structs.astuple(point.end_to_end)
+    return _shares(point.end_to_end)
 
 
 def _busiest(view: OverviewView) -> list[BotLine]:
@@ -106,6 +108,106 @@ def _busiest(view: OverviewView) -> list[BotLine]:
         return bot.letters.waiting + bot.letters.delayed + bot.letters.active
 
     return sorted(view.bots, key=waits, reverse=True)[:BOTS_MAX]
+
+
+# Charts by bot, method and kind of jobs.
+
+
+CHART_ROWS_MAX = 50
+CHART_NAMES = 3  # that are drawn beside each other; the others together
+CHART_COLOURS = (1, 3, 4, 5)  # nobody's is that of failures
+
+
+class ChartPages:
+    def __init__(self, board: Board, breakdown: Breakdown) -> None:
+        self._board = board
+        self._breakdown = breakdown
+
+    def table(self) -> tuple[Page, ...]:
+        return (("GET", "/admin/charts", self.show, Role.VIEWER, ""),)
+
+    async def show(self, request: Request, visitor: Visitor) -> Response:
+        query = request.query_params
+        families = FAMILIES if visitor.bot_ids is None else ("bot",)  # a method is many bots'
+        by, span = query.get("by", "bot"), query.get("span", "day")
+        by, span = by if by in families else "bot", span if span in SPANS else "day"
+        name = query.get("name", "")[:200]
+        if by == "bot" and name.isdecimal():
+            must_see(visitor, int(name))
+        seen = await self._breakdown.seen(span)
+        rows = seen.rows(by, lambda one: visitor.bot_ids is None or (one.isdecimal() and visitor.key.serves(int(one))))
+        one = seen.row(by, name) if name else None
+        ended, took = self._of_one(visitor, one, by, span) if one else self._of_all(visitor, rows, by, span)
+        return self._board.page(
+            request,
+            visitor,
+            "charts.html",
+            families=families,
+            by=by,
+            span=span,
+            spans=tuple(SPANS),
+            one=one,
+            rows=rows[:CHART_ROWS_MAX],
+            left_out=max(0, len(rows) - CHART_ROWS_MAX),
+            shown=list(zip(CHART_COLOURS, rows[:CHART_NAMES], strict=False)),
+            others=CHART_COLOURS[-1],
+            has_others=len(rows) > CHART_NAMES,
+            ended=ended,
+            took=took,
+            spark=spark,
+            most=PARTS_MAX,
+        )
+
+    def _of_one(self, visitor: Visitor, row: PartRow, by: str, span: str) -> tuple[Markup, Markup]:
+        say = partial(self._board.say, visitor)
+        names = [say("charts_done" if by == "kind" else "overview_delivered"), say("overview_failed")]
+        bars = [ChartBar(at_ms=one.at_ms, parts=(one.done, one.failed)) for one in row.points]
+        dots = [Dot(at_ms=one.at_ms, values=_shares(one.took)) for one in row.points]
+        return self._drawn(visitor, bars, dots, names=names, by=by, span=span, colours=COLOURS)
+
+    def _of_all(self, visitor: Visitor, rows: Sequence[PartRow], by: str, span: str) -> tuple[Markup, Markup]:
+        shown, others = rows[:CHART_NAMES], rows[CHART_NAMES:]
+        names = [self._name(row.name, by) for row in shown]
+        if others:
+            names.append(self._board.say(visitor, "charts_others"))
+        bars, dots = [], []
+        for place in range(SPANS[span].steps if rows else 0):
+            points = [row.points[place] for row in shown]
+            rest = [sum(row.points[place].done for row in others)] if others else []
+            bars.append(ChartBar(at_ms=points[0].at_ms, parts=(*(one.done for one in points), *rest)))
+            values = tuple(None if one.took is None else one.took.p95_s for one in points)
+            dots.append(Dot(at_ms=points[0].at_ms, values=values))
+        return self._drawn(visitor, bars, dots, names=names, by=by, span=span, colours=CHART_COLOURS)
+
+    def _drawn(
+        self,
+        visitor: Visitor,
+        bars: list[ChartBar],
+        dots: list[Dot],
+        *,
+        names: Sequence[str],
+        by: str,
+        span: str,
+        colours: Sequence[int],
+    ) -> tuple[Markup, Markup]:
+        zone = zone_named(visitor.zone) or UTC
+        is_long = SPANS[span].step_s * SPANS[span].steps > _DAY_MS // 1000
+        stamp = partial(day_text, zone=zone, language=visitor.language) if is_long else None
+        is_kind = by == "kind"
+        first = self._board.say(visitor, "charts_runs" if is_kind else "overview_throughput")
+        second = self._board.say(visitor, "charts_run_time" if is_kind else "overview_latency")
+        return (
+            stacked(bars, title=first, names=names, zone=zone, stamp=stamp, colours=colours),
+            lines(dots, title=second, zone=zone, stamp=stamp, colours=colours),
+        )
+
+    def _name(self, name: str, by: str) -> str:
+        bot = self._board.peik.outbox.service.known(int(name)) if by == "bot" and name.isdecimal() else None
+        return f"@{bot.username}" if bot is not None and bot.username else name
+
+
+def _shares(took: Percentiles | None) -> tuple[float | None, ...]:
+    return (None, None, None) if took is None else msgspec.structs.astuple(took)
 
 
 # Pages: nodes. Who serves which bots, and asking one to let its bots go.

@@ -325,3 +325,77 @@ def _percentiles(histogram: Histogram) -> Percentiles | None:
     if half is None or most is None or nearly_all is None:
         return None
     return Percentiles(p50_s=round(half, 6), p95_s=round(most, 6), p99_s=round(nearly_all, 6))
+
+
+# The same by bot, method and kind of jobs, counted sparsely: there may be hundreds of each, and most of them are quiet.
+
+
+FAMILIES = ("bot", "method", "kind")
+PART_COUNTED = ("done", "failed", "uncertain", "retried", "held", "updates")
+DONE, PART_FAILED, PART_UNCERTAIN, PART_RETRIED, PART_HELD, PART_UPDATES = range(len(PART_COUNTED))
+OTHER = "other"  # what is beyond the bound of its family is counted together
+
+
+class PartPoint(msgspec.Struct, frozen=True, kw_only=True):
+    """What one of them did in one stretch of time. Of jobs `done` are those that completed, and `took` is how long a run lasted;
+    else `done` is what was delivered, and `took` runs from accepted to delivered."""
+
+    at_ms: int
+    seconds: int
+    done: int = 0
+    failed: int = 0
+    uncertain: int = 0
+    retried: int = 0
+    held: int = 0
+    updates: int = 0
+    took: Percentiles | None = None
+
+
+class PartRow(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    total: PartPoint
+    points: tuple[PartPoint, ...]
+
+
+class PartSums:
+    __slots__ = ("counts", "took")
+
+    def __init__(self, counts: Iterable[int] = (), took: Mapping[int, int] | None = None) -> None:
+        self.counts = [*counts, *([0] * len(PART_COUNTED))][: len(PART_COUNTED)]
+        self.took = dict(took or {})
+
+    def take_up(self, other: "PartSums") -> None:
+        self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
+        for bucket, count in other.took.items():
+            self.took[bucket] = self.took.get(bucket, 0) + count
+
+    def point(self, at_ms: int, seconds: int) -> PartPoint:
+        took = _percentiles(Histogram.of_sparse(self.took, 0.0))
+        return PartPoint(at_ms=at_ms, seconds=seconds, took=took, **dict(zip(PART_COUNTED, self.counts, strict=True)))
+
+
+Parts = dict[str, dict[str, PartSums]]  # by family and name
+_PartsBody = dict[str, dict[str, tuple[list[int], dict[int, int]]]]
+_decode_parts = msgspec.json.Decoder(_PartsBody).decode
+
+
+def parts_as_document(parts: Parts, *, most: Mapping[str, int]) -> str:
+    """Of each family the busiest; the others are counted together."""
+    body: _PartsBody = {}
+    for family, named in parts.items():
+        ranked = sorted(named.items(), key=lambda one: sum(one[1].counts), reverse=True)
+        kept = {name: (sums.counts, sums.took) for name, sums in ranked[: most[family]]}
+        if len(ranked) > most[family]:
+            rest = PartSums(*kept.pop(OTHER, ()))
+            for _, sums in ranked[most[family] :]:
+                rest.take_up(sums)
+            kept[OTHER] = (rest.counts, rest.took)
+        body[family] = kept
+    return msgspec.json.encode(body).decode()
+
+
+def parts_of_document(body: str) -> Parts:
+    """Raises msgspec.DecodeError for what is no such document."""
+    return {
+        family: {name: PartSums(*row) for name, row in named.items()} for family, named in _decode_parts(body).items()
+    }

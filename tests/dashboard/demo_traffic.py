@@ -2,6 +2,7 @@
 
 import math
 import random
+from bisect import bisect_left
 from typing import Any
 
 import msgspec
@@ -11,8 +12,8 @@ from peik.core.documents import Filing
 from peik.core.letter import LetterCall, OnUncertain, Priority, State
 from peik.inbox.delivery import Failed, line_of
 from peik.inbox.store import ArrivalFilter, Burial
-from peik.monitoring.figures import COLLECTION, MINUTE_MS
-from peik.monitoring.values import COUNTED, Sums
+from peik.monitoring.figures import COLLECTION, MINUTE_MS, PARTS_MAX, STRETCHES
+from peik.monitoring.values import BOUNDS_S, COUNTED, FAMILIES, Parts, PartSums, Sums, parts_as_document
 from peik.testing.faults import Kind
 from tests.dashboard.demo import ALERTS, HOUR_MS, NEWS, SHOP, Demo
 from tests.dashboard.demo_words import ASKED, PEOPLE, SAID, TRACE
@@ -83,7 +84,42 @@ async def _figures(demo: Demo, chance: random.Random) -> None:
             sums.end_to_end.add(seconds * 1.3)
             sums.tries.add(seconds)
         filings.append(Filing(collection=COLLECTION, key=f"{minute:010d}:peik-2:1", body=sums.as_document()))
-    await demo.runtime.store.documents.file(filings)
+    await demo.runtime.store.documents.file(filings + _parts(now, chance))
+
+
+def _parts(now: int, chance: random.Random) -> list[Filing]:
+    """The same by bot, method and kind of jobs, for a month."""
+    shares = {
+        "bot": {str(SHOP): 0.7, str(NEWS): 0.3},
+        "method": {
+            "sendMessage": 0.55,
+            "editMessageText": 0.2,
+            "sendPhoto": 0.15,
+            "sendDocument": 0.06,
+            "pinChatMessage": 0.04,
+        },
+        "kind": {"download": 0.08, "report": 0.02},
+    }
+    filings = []
+    for stretch in STRETCHES:
+        for back in range(stretch.minutes, stretch.kept, stretch.minutes):
+            start = (now - back) // stretch.minutes * stretch.minutes
+            whole = stretch.minutes * (60 + 45 * math.sin(start / 115) + 25 * math.sin(start / 31))
+            parts: Parts = {family: {} for family in FAMILIES}
+            for family, named in shares.items():
+                for name, share in named.items():
+                    count = max(0, round(whole * share * chance.uniform(0.8, 1.2)))
+                    sums = PartSums(
+                        [count, count // 150, 0, count // 9, count // 400, count // 2 if family == "bot" else 0]
+                    )
+                    for _ in range(min(count, 12)):
+                        slow = 300 if family == "kind" else 1
+                        bucket = bisect_left(BOUNDS_S, chance.lognormvariate(-2.2, 0.55) * slow)
+                        sums.took[bucket] = sums.took.get(bucket, 0) + 1
+                    parts[family][name] = sums
+            body = parts_as_document(parts, most=PARTS_MAX)
+            filings.append(Filing(collection=stretch.collection, key=f"{start:010d}:peik-2:1", body=body))
+    return filings
 
 
 async def _arrivals(demo: Demo, chance: random.Random) -> None:

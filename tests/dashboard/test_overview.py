@@ -4,16 +4,21 @@ import asyncio
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import msgspec
 import pytest
+from playwright.async_api import expect
 
 from peik.broadcasts.model import Broadcast, Phase, RecipientCounts
 from peik.core.events import StoreFailed
 from peik.core.letter import LetterCall
+from peik.monitoring.figures import SPANS
 from peik.web.dashboard.render import ChartBar, Dot, lines, nice_top, seconds_text, stacked
-from tests.dashboard.visiting import BOT, Answer, House, Visit, visit
+from tests.dashboard.browser import browser, page_of
+from tests.dashboard.test_browser import sign_in
+from tests.dashboard.visiting import BOT, KEY, Answer, House, Visit, visit
 from tests.patience import PATIENCE_S
 from tests.web.accounts import until
 
@@ -186,3 +191,105 @@ def test_the_bar_of_a_recall_is_of_what_was_sent(
         phase=phase, total=100, counts=counts, unrecalled=unrecalled,
     )  # fmt: skip
     assert one.steps_done == done
+
+
+# ---- charts by bot, method and kind ----
+
+
+def test_charts_tell_bots_and_methods_apart_and_one_can_be_chosen(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        await deliver(home, 3)
+        home.peik.watch.figures.breakdown.take()  # as each tick does
+        async with home.visitor("read") as visitor:
+            page = await visitor.get(f"/admin/bots/{BOT}")
+            (link,) = [url for url in page.links if url.startswith("/admin/charts?")]
+            page = await visitor.get(link)
+            assert sum(map(int, re.findall(r"Delivered: (\d+), Failures: 0", page.text))) == 3
+            page = await visitor.get("/admin/charts?by=method&span=week")
+            assert "sendMessage 3 0 0" in page.text
+            (link,) = [url for url in page.links if "name=sendMessage" in url]
+            page = await visitor.get(link)
+            assert "Charts: sendMessage" in page.text
+            assert "span=week" in link
+            page = await visitor.get("/admin/charts?by=kind")
+            assert "Nothing was counted" in page.text
+            for odd in ("by=x&span=y", "by=bot&name=unheard", "by=method&name=%3Cscript%3E", "span=month&name=other"):
+                page = await visitor.get(f"/admin/charts?{odd}")
+                assert page.status == 200
+                assert "<script>" not in page.body
+
+    visit(tmp_path, story)
+
+
+def test_charts_show_a_key_of_some_bots_those_and_no_methods(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        await deliver(home, 2)
+        home.peik.watch.figures.breakdown.take()
+        async with home.visitor("read", bot_ids=frozenset({42})) as visitor:
+            for path in ("/admin/charts", "/admin/charts?by=method", "/admin/charts?by=method&name=sendMessage"):
+                page = await visitor.get(path)
+                assert page.status == 200
+                assert "By method" not in page.text
+                assert str(BOT) not in page.body
+                assert "Delivered: 2" not in page.text
+            assert (await visitor.get(f"/admin/charts?name={BOT}")).status == 404
+            key = (await home.peik.keyring.make("narrow", ["read"], bot_ids=frozenset({42}))).text
+            async with aiohttp.ClientSession(headers={"X-Api-Key": key}) as http:
+
+                async def asked(query: str) -> int:
+                    async with http.get(f"{home.url}/v1/figures?{query}") as response:
+                        return response.status
+
+                assert await asked("by=method") == 403
+                assert await asked(f"name={BOT}") in (403, 404)
+                assert await asked("by=bot") == 200
+
+    visit(tmp_path, story)
+
+
+def test_figures_are_told_over_rest_in_the_same_steps(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        await deliver(home, 4)
+        home.peik.watch.figures.breakdown.take()
+        async with aiohttp.ClientSession(headers={"X-Api-Key": KEY}) as http:
+
+            async def asked(query: str) -> tuple[int, dict[str, Any]]:
+                async with http.get(f"{home.url}/v1/figures?{query}") as response:
+                    return response.status, await response.json()
+
+            for span in SPANS:
+                status, found = await asked(f"by=method&span={span}&limit=1")
+                assert status == 200
+                (row,) = found["rows"]
+                assert (row["name"], row["total"]["done"]) == ("sendMessage", 4)
+                assert len(row["steps"]) == SPANS[span].steps
+                assert sum(step["done"] for step in row["steps"]) == 4
+                assert row["total"]["took"]["p50_s"] > 0
+            status, found = await asked("by=kind&name=unheard")
+            assert (status, found["rows"][0]["total"]["done"]) == (200, 0)
+            for wrong in ("by=chat", "span=year", "limit=0", "limit=501", "by=bot&name=x", "what=1"):
+                assert (await asked(wrong))[0] == 422, wrong
+
+    visit(tmp_path, story)
+
+
+@pytest.mark.gate  # a browser
+@pytest.mark.parametrize("is_scripted", [True, False])
+def test_a_span_stays_chosen_on_the_way_through_the_charts(is_scripted: bool, tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        await deliver(home, 2)
+        home.peik.watch.figures.breakdown.take()
+        async with browser() as opened, page_of(opened, is_scripted=is_scripted) as page:
+            await sign_in(page, home.url, "/admin/charts?lang=en")
+            await page.get_by_role("link", name="30 days").click()
+            await page.get_by_role("link", name="By method").click()
+            await page.get_by_role("link", name="sendMessage").click()
+            await expect(page.get_by_role("link", name="30 days")).to_have_attribute("aria-current", "page")
+            await expect(page.get_by_role("img", name=re.compile("Messages ended"))).to_be_visible()
+            await page.get_by_role("link", name="By kind of job").click()  # no such method there: all of them
+            await expect(page.get_by_text("Nothing was counted in this time.")).to_be_visible()
+            await expect(page.get_by_role("link", name="30 days")).to_have_attribute("aria-current", "page")
+            await page.go_back()
+            await expect(page.get_by_role("heading", level=1)).to_contain_text("sendMessage")
+
+    visit(tmp_path, story)

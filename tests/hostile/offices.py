@@ -241,7 +241,9 @@ class Resident:
             tables = [str(name) for (name,) in database.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
             found = {name: sorted(database.execute(f'SELECT * FROM "{name}"').fetchall(), key=repr) for name in tables}
         for table in ("papers", "paper_shelves"):
-            found[table] = [row for row in found[table] if row[0] not in ("audit", "minutes", "alerts")]
+            found[table] = [
+                row for row in found[table] if row[0] not in ("audit", "minutes", "figures_5m", "figures_1h", "alerts")
+            ]
         return found
 
     def surprises(self) -> list[events.Event]:

@@ -6,16 +6,19 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from peik.core import events
-from peik.core.documents import DocumentStore, Filing
+from peik.core.catalogue import Scope
+from peik.core.documents import BODY_BYTES_MAX, DocumentStore, Filing
 from peik.core.letter import State
 from peik.core.lifecycle import Move
-from peik.core.outcome import Delivered, Uncertain
+from peik.core.outcome import Delivered, Refused, Uncertain
 from peik.errors import StoreUnavailable
+from peik.jobs.events import JobEnd, JobRan
 from peik.monitoring.counts import Counting
-from peik.monitoring.figures import COLLECTION, Figures
+from peik.monitoring.figures import COLLECTION, PARTS_FRESH_S, PARTS_MAX, PARTS_UNFILED_MAX, SPANS, Figures
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
 from peik.testing.virtual import VirtualClock, run_virtual
@@ -275,3 +278,150 @@ def test_a_delivery_says_how_long_it_took_and_how_long_it_waited() -> None:
         assert [event.bot_id for event in told] == [BOT] * 4
 
     play(story)
+
+
+# ---- by bot, method and kind of jobs ----
+
+
+def ran(kind: str, state: State, run_s: float = 3.0) -> JobRan:
+    end = JobEnd.DONE if state is State.COMPLETED else JobEnd.FAILED
+    return JobRan(job_id=1, kind=kind, user="u", run=1, end=end, state=state, reason=None, run_s=run_s)
+
+
+def dead(bot_id: int = 5) -> events.Settled:
+    return events.Settled(
+        bot_id=bot_id, letter_id=1, method="sendPhoto", chat=1, move=Move.GIVE_UP, state=State.FAILED,
+        outcome=Refused(code=400, words="Bad Request", advice="", scope=Scope.MESSAGE), took_s=0.1,
+    )  # fmt: skip
+
+
+async def parts(figures: Figures, by: str, span: str = "3h") -> dict[str, tuple[int, int, int]]:
+    await asyncio.sleep(PARTS_FRESH_S + 1)
+    rows = (await figures.breakdown.seen(span)).rows(by)
+    return {row.name: (row.total.done, row.total.failed, row.total.retried) for row in rows}
+
+
+def test_bots_methods_and_kinds_are_told_apart_in_each_span(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        figures = house.node()
+        hear(figures, delivered(waited_s=1.0), delivered(method="sendPhoto"), dead(6), doubted())
+        hear(figures, ran("film", State.COMPLETED), ran("film", State.DELAYED), ran("film", State.FAILED))
+        hear(
+            figures,
+            events.Arrived(bot_id=7, stored=4, duplicates=0, last_number=4),
+            events.Held(bot_id=6, chat=None, wait_s=1),
+        )
+        await asyncio.sleep(11)
+        for span in SPANS:
+            assert await parts(figures, "bot", span) == {"5": (2, 0, 1), "6": (0, 1, 0), "7": (0, 0, 0)}
+            assert await parts(figures, "method", span) == {"sendMessage": (1, 0, 1), "sendPhoto": (1, 1, 0)}
+            assert await parts(figures, "kind", span) == {"film": (1, 1, 1)}
+        rows = {row.name: row for row in (await figures.breakdown.seen("day")).rows("bot")}
+        assert rows["7"].total.updates == 4
+        assert (rows["6"].total.held, rows["5"].total.uncertain) == (1, 1)
+        assert rows["5"].total.took is not None
+        assert sum(point.done for point in rows["5"].points) == rows["5"].total.done
+        assert len(rows["5"].points) == SPANS["day"].steps
+
+    play_figures(story, tmp_path)
+
+
+def test_a_restart_loses_nothing_of_them_and_a_kill_ten_seconds_at_most(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        first = house.node()
+        hear(first, delivered())
+        await asyncio.sleep(11)
+        hear(first, delivered())
+        await asyncio.sleep(3)
+        await first.close()  # as Peik ends
+        house.kill(first)
+        second = house.node()
+        assert await parts(second, "bot") == {"5": (2, 0, 0)}
+        hear(second, delivered())
+        await asyncio.sleep(11)
+        hear(second, delivered())
+        house.kill(second)  # nobody files the last one
+        third = house.node("b")
+        assert await parts(third, "bot") == {"5": (3, 0, 0)}
+        hear(third, delivered())
+        await asyncio.sleep(3600)
+        assert await parts(third, "bot", "month") == {"5": (4, 0, 0)}
+
+    play_figures(story, tmp_path)
+
+
+def test_all_nodes_are_counted_and_each_stretch_by_itself(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        one, two = house.node("a"), house.node("b")
+        hear(one, delivered())
+        hear(two, delivered(), delivered())
+        await asyncio.sleep(600)
+        hear(two, delivered())
+        await asyncio.sleep(15)
+        seen = await one.breakdown.seen("3h")
+        assert [point.done for point in seen.row("bot", "5").points if point.done] == [3, 1]
+        assert seen.row("bot", "unheard of").total.done == 0
+
+    play_figures(story, tmp_path)
+
+
+def test_a_store_that_fails_for_a_while_gets_them_later(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        figures = house.node()
+        house.documents.is_bad = True
+        for _ in range(40):  # over three hours
+            hear(figures, delivered())
+            await asyncio.sleep(300)
+        assert len(figures.breakdown.unfiled) <= PARTS_UNFILED_MAX
+        house.documents.is_bad = False
+        hear(figures, delivered())
+        await asyncio.sleep(20)
+        assert not figures.breakdown.unfiled
+        house.kill(figures)
+        assert (await parts(house.node("b"), "bot", "day"))["5"][0] >= PARTS_UNFILED_MAX // 2
+
+    play_figures(story, tmp_path)
+
+
+def test_what_is_beyond_the_busiest_is_counted_together_and_a_document_holds_it(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        figures = house.node()
+        for bot_id in range(1, 901):
+            told = [
+                msgspec.structs.replace(delivered(waited_s=float(n)), bot_id=bot_id) for n in (1, 2, 4, 9, 20, 70, 200)
+            ]
+            hear(figures, *told, *([told[0]] if bot_id <= 499 else []))
+        hear(figures, *(delivered(method=f"method{number}") for number in range(2500)))
+        await asyncio.sleep(11)
+        named = await parts(figures, "bot")
+        assert len(named) == PARTS_MAX["bot"] + 1
+        assert named["7"] == (8, 0, 0)
+        assert sum(done for done, _, _ in named.values()) == 900 * 7 + 499 + 2500
+        assert sum(done for done, _, _ in (await parts(figures, "method")).values()) == 900 * 7 + 499 + 2500
+        bodies = [one.body for one in await house.documents.documents("figures_1h", limit=10)]
+        assert 10_000 < max(map(len, bodies)) < BODY_BYTES_MAX
+        assert not figures.breakdown.unfiled
+
+    play_figures(story, tmp_path)
+
+
+def test_they_go_when_they_are_old_and_nothing_is_written_while_nothing_happens(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        figures = house.node()
+        hear(figures, delivered())
+        await asyncio.sleep(65)
+        for collection in ("figures_5m", "figures_1h"):
+            assert await house.documents.count_documents(collection) == 1
+        versions = [(one.key, one.version) for one in await house.documents.documents("figures_5m", limit=9)]
+        await asyncio.sleep(3600)
+        assert [(one.key, one.version) for one in await house.documents.documents("figures_5m", limit=9)] == versions
+        await asyncio.sleep(40 * 86_400)
+        hear(figures, delivered())
+        await asyncio.sleep(65)
+        for collection in ("figures_5m", "figures_1h"):
+            assert await house.documents.count_documents(collection) == 1
+        await house.documents.file([Filing(collection="figures_5m", key="not a minute", body="[]")])
+        await house.documents.file([Filing(collection="figures_5m", key="9999999999:x", body='"of a later version"')])
+        assert await parts(figures, "bot") == {"5": (1, 0, 0)}
+
+    play_figures(story, tmp_path)

@@ -130,6 +130,11 @@ def moment_text(ms: int, zone: tzinfo, language: str) -> str:
     return f"{year}/{month:02}/{day:02} {moment:%H:%M:%S}"
 
 
+def day_text(ms: int, *, zone: tzinfo, language: str) -> str:
+    """Day and time without the year, for charts of several days."""
+    return moment_text(ms, zone, language)[5:16]
+
+
 # How thousands are parted, by language; a blank that breaks no line.
 _THOUSANDS = {"en": ",", "fa": ",", "ru": "\u00a0", "uz": "\u00a0"}
 _FIGURES = re.compile(r"[0-9]{4,}", re.ASCII)
@@ -203,7 +208,10 @@ class Assets:
 
 # What each needs: a role, and whether a key of some bots only may see it as well.
 _GROUPS: tuple[tuple[str, tuple[tuple[str, str, Role, bool], ...]], ...] = (
-    ("nav_now", (("nav_overview", "/admin", Role.VIEWER, True),)),
+    (
+        "nav_now",
+        (("nav_overview", "/admin", Role.VIEWER, True), ("nav_charts", "/admin/charts", Role.VIEWER, True)),
+    ),
     (
         "nav_traffic",
         (
@@ -301,8 +309,21 @@ class Dot(msgspec.Struct, frozen=True, kw_only=True):
     values: tuple[float | None, ...]
 
 
-def stacked(bars: Sequence[ChartBar], *, title: str, names: Sequence[str], zone: tzinfo = UTC) -> Markup:
+Stamp = Callable[[int], str]  # an instant as an axis shows it
+COLOURS = (1, 2, 3, 4, 5)  # 2 is that of failures
+
+
+def stacked(
+    bars: Sequence[ChartBar],
+    *,
+    title: str,
+    names: Sequence[str],
+    zone: tzinfo = UTC,
+    stamp: Stamp | None = None,
+    colours: Sequence[int] = COLOURS,
+) -> Markup:
     """Bars of several parts each. Colours are f1, f2 … of the style sheet; the figures stand in their titles."""
+    stamp = stamp or (lambda ms: _clock(ms, zone))
     top = nice_top(max((sum(bar.parts) for bar in bars), default=0))
     step = (WIDTH - _LEFT - _RIGHT) / max(len(bars), 1)
     drawn = []
@@ -311,7 +332,7 @@ def stacked(bars: Sequence[ChartBar], *, title: str, names: Sequence[str], zone:
         x = _LEFT + place * step
         told = ", ".join(f"{name}: {part:g}" for name, part in zip(names, bar.parts, strict=True))
         pieces = []
-        for number, part in enumerate(bar.parts, 1):
+        for number, part in zip(colours, bar.parts, strict=False):
             high = part / top * (HEIGHT - _TOP - _BOTTOM)
             y -= high
             if part:
@@ -320,12 +341,35 @@ def stacked(bars: Sequence[ChartBar], *, title: str, names: Sequence[str], zone:
                     f'<rect class="f{number}" x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"/>'
                 )
         if pieces:
-            drawn.append(f"<g><title>{_clock(bar.at_ms, zone)} {escape(told)}</title>{''.join(pieces)}</g>")
-    return _framed("".join(drawn), title=title, top=top, unit=_count, times=[bar.at_ms for bar in bars], zone=zone)
+            drawn.append(f"<g><title>{stamp(bar.at_ms)} {escape(told)}</title>{''.join(pieces)}</g>")
+    return _framed("".join(drawn), title=title, top=top, unit=_count, times=[bar.at_ms for bar in bars], stamp=stamp)
 
 
-def lines(dots: Sequence[Dot], *, title: str, zone: tzinfo = UTC) -> Markup:
+def spark(values: Sequence[float], *, title: str) -> Markup:
+    """Bars without axes, for a cell of a table."""
+    top, step = max(values, default=0) or 1, 120 / max(len(values), 1)
+    bars = "".join(
+        f'<rect class="f1" x="{place * step:.1f}" y="{24 - value / top * 24:.1f}" width="{max(step - 0.4, 0.4):.1f}" '
+        f'height="{value / top * 24:.1f}"/>'
+        for place, value in enumerate(values)
+        if value
+    )
+    return Markup(  # noqa: S704  figures, and words that are escaped
+        f'<svg class="chart spark" viewBox="0 0 120 24" preserveAspectRatio="none" role="img" direction="ltr">'
+        f"<title>{escape(title)}</title>{bars}</svg>"
+    )
+
+
+def lines(
+    dots: Sequence[Dot],
+    *,
+    title: str,
+    zone: tzinfo = UTC,
+    stamp: Stamp | None = None,
+    colours: Sequence[int] = COLOURS,
+) -> Markup:
     """Several lines of seconds over time, which break where nothing was measured. Classes are l1, l2 …"""
+    stamp = stamp or (lambda ms: _clock(ms, zone))
     top = nice_top(max((value for dot in dots for value in dot.values if value is not None), default=0))
     step = (WIDTH - _LEFT - _RIGHT) / max(len(dots) - 1, 1)
     drawn = []
@@ -341,9 +385,9 @@ def lines(dots: Sequence[Dot], *, title: str, zone: tzinfo = UTC) -> Markup:
                 )
             is_down = value is not None
         if path:
-            drawn.append(f'<path class="l{number + 1}" d="{"".join(path)}"/>')
+            drawn.append(f'<path class="l{colours[number]}" d="{"".join(path)}"/>')
     return _framed(
-        "".join(drawn), title=title, top=top, unit=seconds_text, times=[dot.at_ms for dot in dots], zone=zone
+        "".join(drawn), title=title, top=top, unit=seconds_text, times=[dot.at_ms for dot in dots], stamp=stamp
     )
 
 
@@ -365,7 +409,7 @@ def _zeros(value: float) -> int:
 
 
 def _framed(
-    inner: str, *, title: str, top: float, unit: Callable[[float], str], times: Sequence[int], zone: tzinfo
+    inner: str, *, title: str, top: float, unit: Callable[[float], str], times: Sequence[int], stamp: Stamp
 ) -> Markup:
     axis = []
     for tick in range(_TICKS + 1):
@@ -377,7 +421,7 @@ def _framed(
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")) if times else ():
         at_ms = times[round(share * (len(times) - 1))]
         x = _LEFT + share * (WIDTH - _LEFT - _RIGHT)
-        axis.append(f'<text x="{x:.1f}" y="{HEIGHT - 5}" text-anchor="{anchor}">{_clock(at_ms, zone)}</text>')
+        axis.append(f'<text x="{x:.1f}" y="{HEIGHT - 5}" text-anchor="{anchor}">{stamp(at_ms)}</text>')
     return Markup(  # noqa: S704  figures, and the words that were escaped
         f'<svg class="chart" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" direction="ltr">'
         f"<title>{escape(title)}</title>{''.join(axis)}{inner}</svg>"
