@@ -264,14 +264,18 @@ def set_tag(world: World, call: SimCall) -> object:
 
 
 def ban_sender(world: World, call: SimCall) -> object:
-    """banChatSenderChat and unbanChatSenderChat: whether people may write in the name of that channel."""
+    """banChatSenderChat and its opposite: whether people may write in the name of that channel. A person is taken as one."""
+    is_ban = call.method.startswith("ban")
+    if integer(call.params, "sender_chat_id") > 0:
+        call.params = {**call.params, "user_id": call.params["sender_chat_id"]}
+        return _set_member("kicked" if is_ban else "left", "can_restrict_members", _RESTRICT)(world, call)
     chat = ruled_chat(world, call, "can_restrict_members", _RESTRICT)
     if chat.type == "group":
         raise bad("can't ban chats in basic groups")
     sender = world.find_chat(call.bot, call.params.get("sender_chat_id") or 0)
-    if sender is None or sender.is_private or sender is chat:
+    if sender is None or sender is chat:
         raise bad("PARTICIPANT_ID_INVALID")
-    if call.method.startswith("ban"):
+    if is_ban:
         chat.banned.add(sender.id)
     else:
         chat.banned.discard(sender.id)
@@ -555,7 +559,7 @@ def _guarded(world: World, chat: SimChat, user: SimUser, bot_id: int) -> Json:
         return {}
     query_id = str(world.chance.getrandbits(62))
     query = SimQuery(kind="join", asked_at=world.now(), chat_id=chat.id, user_id=user.id)
-    world.bots[bot_id].queries[query_id] = query
+    world.bots[bot_id].queries["join", query_id] = query
     return {"query_id": query_id}
 
 
@@ -566,7 +570,7 @@ def answer_join(world: World, call: SimCall) -> object:
         raise bad("wrong result specified")
     query, chat = _join_query(world, call)
     if query is not None and chat is not None:
-        del call.bot.queries[text_of(call.params, "chat_join_request_query_id")]
+        del call.bot.queries["join", text_of(call.params, "chat_join_request_query_id")]
         user = world.users[query.user_id]
         if result != "queue" and user.id in chat.requests:
             _settle_request(world, call, chat, user, is_let_in=result == "approve")
@@ -585,8 +589,8 @@ def show_join_app(world: World, call: SimCall) -> object:
 
 
 def _join_query(world: World, call: SimCall) -> tuple[SimQuery | None, SimChat | None]:
-    query = call.bot.queries.get(text_of(call.params, "chat_join_request_query_id"))
-    if query is None or query.kind != "join":
+    query = call.bot.queries.get(("join", text_of(call.params, "chat_join_request_query_id")))
+    if query is None:
         if not world.options.accept_any_chat:
             raise bad("query is too old and response timeout expired or query ID is invalid")
         return None, None

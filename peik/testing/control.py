@@ -1,7 +1,11 @@
 """The tester's side over HTTP, under `/sim/`: any process in any language can drive the simulated Telegram."""
 
 import base64
-from typing import ClassVar
+import functools
+import inspect
+import operator
+from types import UnionType
+from typing import ClassVar, Union, get_args, get_origin, get_type_hints
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -10,7 +14,7 @@ from peik.errors import BadInput, Problem
 from peik.testing.answer import Answer, Json, Ledger, Pending, Refusal, UploadedFile, failure, success
 from peik.testing.telegram import Telegram
 from peik.testing.wire import SimRequest
-from peik.testing.world import ChatType, Status
+from peik.testing.world import ChatType, SimBot, SimChat, SimUser, Status
 
 # The control calls, one class each: its fields are what the call takes, `carry_out` is what it does.
 #
@@ -144,8 +148,10 @@ class AddUser(Order):
     first_name: str = ""
     language_code: str | None = None
     username: str | None = None
+    last_name: str | None = None
     is_reachable: bool | None = None
     is_deactivated: bool | None = None
+    personal_chat: int | None = None
 
     def carry_out(self, telegram: Telegram) -> object:
         user = telegram.user(
@@ -153,8 +159,10 @@ class AddUser(Order):
             self.first_name,
             self.language_code,
             self.username,
+            last_name=self.last_name,
             is_reachable=self.is_reachable,
             is_deactivated=self.is_deactivated,
+            personal_chat=self.personal_chat,
         )
         return user.as_json()
 
@@ -166,11 +174,15 @@ class AddChat(Order):
     username: str | None = None
     is_forum: bool = False
     bots: list[int | str] = []
+    slow_mode_s: int = 0
+    parent: int = 0
+    guard: int | str | None = None
 
     def carry_out(self, telegram: Telegram) -> object:
         chat = telegram.chat(
-            self.type, self.title, chat_id=self.id, username=self.username, is_forum=self.is_forum, bots=[*self.bots]
-        )
+            self.type, self.title, chat_id=self.id, username=self.username, is_forum=self.is_forum, bots=[*self.bots],
+            slow_mode_s=self.slow_mode_s, parent=self.parent, guard=self.guard,
+        )  # fmt: skip
         return chat.as_json()
 
 
@@ -185,29 +197,6 @@ class AddTopic(Order):
 # What people do
 
 
-class Write(Order):
-    bot: int | str
-    user: int
-    text: str = ""
-    chat: int | str | None = None
-    thread_id: int | None = None
-    reply_to: int | None = None
-    date: float | None = None
-    content: dict[str, object] | None = None
-
-    def carry_out(self, telegram: Telegram) -> object:
-        return telegram.write(
-            self.bot,
-            self.user,
-            self.text,
-            chat=self.chat,
-            thread_id=self.thread_id,
-            reply_to=self.reply_to,
-            date=self.date,
-            content=self.content,
-        )
-
-
 class Upload(Order):
     bot: int | str
     user: int
@@ -219,11 +208,7 @@ class Upload(Order):
     chat: int | str | None = None
 
     def carry_out(self, telegram: Telegram) -> object:
-        try:
-            content = base64.b64decode(self.base64, validate=True)
-        except ValueError:
-            raise BadInput(code="not_base64", detail="`base64` holds the file's bytes in base64.") from None
-        file = UploadedFile(filename=self.filename, content=content, content_type=self.content_type)
+        file = UploadedFile(filename=self.filename, content=_decoded(self.base64), content_type=self.content_type)
         return telegram.upload(self.bot, self.user, self.kind, file, caption=self.caption, chat=self.chat)
 
 
@@ -353,6 +338,98 @@ class Dark(Order):
         return True
 
 
+# What else people do is `Telegram`'s own: its verbs, with their parameters as fields.
+
+
+class SentFile(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
+    """A file inside JSON."""
+
+    base64: str
+    filename: str = "file"
+    content_type: str = "application/octet-stream"
+
+    def content(self) -> UploadedFile:
+        return UploadedFile(filename=self.filename, content=_decoded(self.base64), content_type=self.content_type)
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.b64decode(text, validate=True)
+    except ValueError:
+        raise BadInput(code="not_base64", detail="`base64` holds the file's bytes in base64.") from None
+
+
+class Deed(Order):
+    verb: ClassVar[str]
+
+    def carry_out(self, telegram: Telegram) -> object:
+        method = getattr(Telegram, self.verb)
+        args: list[object] = [telegram]
+        named: dict[str, object] = {}
+        for name, parameter in list(inspect.signature(method).parameters.items())[1:]:
+            given = getattr(self, name)
+            match parameter.kind:
+                case parameter.VAR_POSITIONAL:
+                    args += given
+                case parameter.VAR_KEYWORD:
+                    named |= given
+                case parameter.KEYWORD_ONLY:
+                    named[name] = _unwrapped(given)
+                case _:
+                    args.append(_unwrapped(given))
+        result = method(*args, **named)
+        is_plain = result is None or isinstance(result, (dict, list, str, int))
+        return result if is_plain and get_type_hints(method)["return"] is not type(None) else True
+
+
+def _unwrapped(given: object) -> object:
+    if isinstance(given, list):
+        return [_unwrapped(one) for one in given]
+    return given.content() if isinstance(given, SentFile) else given
+
+
+def _on_the_wire(kind: object) -> object:
+    """What JSON has in place of a type of `Telegram`'s parameters: numbers for bots, people and chats, base64 for files."""
+    if kind is UploadedFile:
+        return SentFile
+    inner = get_args(kind)
+    if not inner:
+        return kind
+    if get_origin(kind) is list:
+        return list[_on_the_wire(inner[0])]  # type: ignore[misc]
+    if get_origin(kind) in {Union, UnionType}:
+        return functools.reduce(
+            operator.or_, [_on_the_wire(one) for one in inner if one not in {SimBot, SimUser, SimChat}]
+        )
+    return kind
+
+
+def _deed(verb: str) -> type[Order]:
+    method = getattr(Telegram, verb)
+    hints = get_type_hints(method)
+    fields: list[tuple[str, object] | tuple[str, object, object]] = []
+    for name, parameter in list(inspect.signature(method).parameters.items())[1:]:
+        kind = _on_the_wire(hints[name])
+        if parameter.kind is parameter.VAR_POSITIONAL:
+            fields.append((name, list[kind], []))  # type: ignore[valid-type]
+        elif parameter.kind is parameter.VAR_KEYWORD:
+            fields.append((name, dict[str, kind], {}))  # type: ignore[valid-type]
+        elif parameter.default is parameter.empty:
+            fields.append((name, kind))
+        else:
+            fields.append((name, kind, parameter.default))
+    namespace = {"verb": verb, "__annotations__": {"verb": ClassVar[str]}}
+    made = msgspec.defstruct(verb, fields, bases=(Deed,), namespace=namespace, kw_only=True, forbid_unknown_fields=True)
+    assert issubclass(made, Deed)
+    return made
+
+
+DEEDS = (
+    "write", "set_member", "join", "vote", "choose", "react", "tick", "add_tasks", "web_app", "web_app_data", "buy", "erase",
+    "timer", "manage", "pay", "subscribe", "boost", "unboost", "guest", "share", "drafts", "stop", "song", "connect", "stars",
+    "game", "sticker_set", "picture", "answer",
+)  # fmt: skip
+
 # docs/simulator.md has one heading for each, and a test holds it to that.
 CALLS: dict[tuple[str, str], type[Order]] = {
     ("GET", "health"): Health,
@@ -369,7 +446,7 @@ CALLS: dict[tuple[str, str], type[Order]] = {
     ("POST", "users"): AddUser,
     ("POST", "chats"): AddChat,
     ("POST", "topics"): AddTopic,
-    ("POST", "write"): Write,
+    **{("POST", verb): _deed(verb) for verb in DEEDS},
     ("POST", "upload"): Upload,
     ("POST", "edit"): Edit,
     ("POST", "press"): Press,

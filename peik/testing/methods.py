@@ -4,6 +4,8 @@ Also what a bot is and says of itself: commands, descriptions, menu buttons, rig
 See docs/telegram.md, Method classes.
 """
 
+import itertools
+
 from peik.testing.answer import (
     Described,
     Json,
@@ -326,10 +328,10 @@ _QUERY_IDS = {
 def answer_query(kind: str, seconds_option: str) -> Handler:
     def answer(world: World, call: SimCall) -> object:
         field = _QUERY_IDS[kind]
-        query = call.bot.queries.get(text_of(call.params, field))
+        query = call.bot.queries.get((kind, text_of(call.params, field)))
         patience_s = float(getattr(world.options, seconds_option))
         _check_answer(kind, call.params)
-        if query is None or query.kind != kind or call.now - query.asked_at > patience_s:
+        if query is None or call.now - query.asked_at > patience_s:
             raise bad("query is too old and response timeout expired or query ID is invalid")
         world.note_applied(call, chat_id=query.chat_id or 0, text=text_of(call.params, "text"))
         call.bot.answers[text_of(call.params, field)] = {
@@ -396,7 +398,7 @@ def _ship(world: World, call: SimCall, query_id: str) -> None:
     asked |= {"total_amount": total, "shipping_option_id": text_of(options[0], "id")}
     fresh = str(world.chance.getrandbits(62))
     user = world.users[integer(asked, "user_id")]
-    call.bot.queries[fresh] = SimQuery(kind="pre_checkout", asked_at=call.now, chat_id=user.id)
+    call.bot.queries["pre_checkout", fresh] = SimQuery(kind="pre_checkout", asked_at=call.now, chat_id=user.id)
     call.bot.checkouts[fresh] = asked
     shown = {name: held for name, held in asked.items() if name != "user_id"}
     world.push(call.bot, "pre_checkout_query", {"id": fresh, "from": user.as_json(), **shown})
@@ -506,7 +508,7 @@ def refund(world: World, call: SimCall) -> object:
     return True
 
 
-# To which chats a prepared message may be sent; to all if none is named.
+# To which chats a prepared message may be sent.
 _WHERE = {
     "allow_user_chats": ("private",), "allow_bot_chats": (), "allow_group_chats": ("group", "supergroup"),
     "allow_channel_chats": ("channel",),
@@ -517,11 +519,12 @@ def prepared_message(world: World, call: SimCall) -> object:
     """What a person may send from a Mini App, for a day."""
     _known_user(world, call)
     result = _result(call)
+    named = [name for name in _WHERE if flag(call.params, name)]
+    if not named:
+        raise bad("at least one chat type must be allowed")
     fresh = f"{world.chance.getrandbits(48):x}"
     call.bot.results[fresh] = result
-    kinds = frozenset(kind for name, kinds in _WHERE.items() if flag(call.params, name) for kind in kinds)
-    if kinds:
-        call.bot.prepared[fresh] = kinds
+    call.bot.prepared[fresh] = frozenset(itertools.chain.from_iterable(_WHERE[name] for name in named))
     world.schedule(call.now + DAY_S, lambda: _let_lapse(call.bot, fresh))
     world.note_applied(call)
     return {"id": fresh, "expiration_date": int(call.now) + DAY_S}
@@ -565,8 +568,8 @@ def _known_user(world: World, call: SimCall) -> SimUser | None:
 
 def answer_web_app(world: World, call: SimCall) -> object:
     """The message that a Mini App sends for its user; each query is answered once."""
-    query = call.bot.queries.pop(text_of(call.params, "web_app_query_id"), None)
-    if (query is None or query.kind != "web_app") and not world.options.accept_any_chat:
+    query = call.bot.queries.pop(("web_app", text_of(call.params, "web_app_query_id")), None)
+    if query is None and not world.options.accept_any_chat:
         raise bad("query is too old and response timeout expired or query ID is invalid")
     content = inline_content(world, call.bot, _result(call))
     world.note_applied(call, text=str(content.get("text", "")))
@@ -576,8 +579,8 @@ def answer_web_app(world: World, call: SimCall) -> object:
 def answer_guest(world: World, call: SimCall) -> object:
     """The bot's answer in a chat that it is not in, to whoever has called it there; each call is answered once."""
     content = inline_content(world, call.bot, _result(call))
-    query = call.bot.queries.pop(text_of(call.params, "guest_query_id"), None)
-    if (query is None or query.kind != "guest") and not world.options.accept_any_chat:
+    query = call.bot.queries.pop(("guest", text_of(call.params, "guest_query_id")), None)
+    if query is None and not world.options.accept_any_chat:
         raise bad("query is too old and response timeout expired or query ID is invalid")
     chat_id = (query.chat_id or 0) if query is not None else 0
     world.note_applied(call, chat_id=chat_id, text=str(content.get("text", "")))

@@ -572,11 +572,11 @@ def ask(world: World, bot: SimBot, user: SimUser, kind: str, payload: Json, *, c
     """A query that wants an answer: callback, inline, pre_checkout or shipping; its id."""
     now = world.now()
     query_id = str(world.chance.getrandbits(62))
-    bot.queries[query_id] = SimQuery(kind=kind, asked_at=now, chat_id=chat_id)
+    bot.queries[kind, query_id] = SimQuery(kind=kind, asked_at=now, chat_id=chat_id)
     while len(bot.queries) > 10_000:
         oldest = next(iter(bot.queries))
         del bot.queries[oldest]
-        bot.checkouts.pop(oldest, None)
+        bot.checkouts.pop(oldest[1], None)
     if kind == "pre_checkout":
         bot.checkouts[query_id] = {**payload, "user_id": user.id}
     world.push(bot, f"{kind}_query", {"id": query_id, "from": user.as_json(), **payload})

@@ -291,7 +291,7 @@ class Telegram(World):
         """A person opens a Mini App by a button that lets it answer; the id for answerWebAppQuery."""
         query_id = str(self.chance.getrandbits(62))
         chat = self.dialog(self.bot(bot), self._user(user))
-        self.bot(bot).queries[query_id] = SimQuery(kind="web_app", asked_at=self.now(), chat_id=chat.id)
+        self.bot(bot).queries["web_app", query_id] = SimQuery(kind="web_app", asked_at=self.now(), chat_id=chat.id)
         return query_id
 
     def web_app_data(self, bot: BotRef, user: UserRef, data: str, *, button: str = "") -> Json:
@@ -611,7 +611,7 @@ CHANNEL_BOT: Json = {"id": 136_817_688, "is_bot": True, "first_name": "Channel",
 
 def guest(world: World, bot: SimBot, user: SimUser, chat: SimChat, text: str) -> str:
     query_id = str(world.chance.getrandbits(62))
-    bot.queries[query_id] = SimQuery(kind="guest", asked_at=world.now(), chat_id=chat.id, user_id=user.id)
+    bot.queries["guest", query_id] = SimQuery(kind="guest", asked_at=world.now(), chat_id=chat.id, user_id=user.id)
     now = int(world.now())
     message: Json = {"message_id": chat.next_message_id(), "from": user.as_json(), "chat": chat.as_json(), "date": now}
     world.push(bot, "guest_message", {**message, "text": text, "guest_query_id": query_id}, date=now)

@@ -385,7 +385,7 @@ class SimBot:
         self.webhook_set_at = float("-inf")
         self.webhook_check: Pending | None = None  # a setWebhook whose connection is being tried
         self.files = FileShelf(user.id, bytes_max=options.files_bytes_max)
-        self.queries: dict[str, SimQuery] = {}
+        self.queries: dict[tuple[str, str], SimQuery] = {}  # by kind and id
         self.settings: dict[str, object] = {}  # what set… has set and get… gives back
         self.games: dict[str, Game] = {}
         self.connections: dict[str, Json] = {}  # business connections, by id

@@ -176,7 +176,7 @@ async def particular(bot: Bot, telegram: Telegram) -> dict[str, dict[str, Any]]:
         "RepostStory": {"active_period": 86_400, "from_chat_id": USER, "from_story_id": story},
         "ReplaceStickerInSet": {"name": sets[0], "old_sticker": tea[1]},
         "RevokeChatInviteLink": {"invite_link": link},
-        "SavePreparedInlineMessage": {"result": article},
+        "SavePreparedInlineMessage": {"result": article, "allow_user_chats": True},
         "SendChatAction": {"action": "typing"},
         "SendGift": {"user_id": USER},
         "SetBusinessAccountProfilePhoto": {"photo": InputProfilePhotoStatic(photo=file())},

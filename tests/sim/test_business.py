@@ -319,7 +319,8 @@ def test_a_mini_app_is_answered_once_and_sends_data_and_prepared_messages(telegr
     assert "query is too old" in said(telegram, "answerWebAppQuery", web_app_query_id=query_id, result=result)
     telegram.web_app_data(TOKEN, ANN, '{"tea": 1}', button="Order")
     assert told(telegram, "message")[0]["web_app_data"] == {"data": '{"tea": 1}', "button_text": "Order"}
-    prepared = call(telegram, "savePreparedInlineMessage", user_id=ANN, result=result).result["id"]
+    given = {"user_id": ANN, "result": result, "allow_user_chats": True}
+    prepared = call(telegram, "savePreparedInlineMessage", **given).result["id"]
     telegram.choose(TOKEN, ANN, prepared)
     clock.pass_s(86_401)
     telegram.run_due()

@@ -146,7 +146,9 @@ def test_nobody_writes_in_the_name_of_a_banned_channel(telegram: Telegram):
         telegram.write(TOKEN, ANN, "Buy!", chat=GROUP, sender_chat=other)
     assert call(telegram, "unbanChatSenderChat", chat_id=GROUP, sender_chat_id=other.id).ok
     assert telegram.write(TOKEN, ANN, "Buy!", chat=GROUP, sender_chat=other)["text"] == "Buy!"
-    assert said(telegram, "banChatSenderChat", chat_id=GROUP, sender_chat_id=ANN) == "PARTICIPANT_ID_INVALID"
+    assert said(telegram, "banChatSenderChat", chat_id=GROUP, sender_chat_id=-999) == "PARTICIPANT_ID_INVALID"
+    assert call(telegram, "banChatSenderChat", chat_id=GROUP, sender_chat_id=ANN).ok  # a person is banned as such
+    assert call(telegram, "getChatMember", chat_id=GROUP, user_id=ANN).result["status"] == "kicked"
     assert said(telegram, "banChatSenderChat", chat_id=BASIC, sender_chat_id=other.id) == (
         "can't ban chats in basic groups"
     )
@@ -311,8 +313,8 @@ def test_a_prepared_message_goes_where_it_was_meant_to(telegram: Telegram):
     with pytest.raises(BadInput):
         telegram.choose(TOKEN, ANN, made["id"], chat=GROUP)
     telegram.choose(TOKEN, ANN, made["id"], chat=CHANNEL)
-    anywhere = call(telegram, "savePreparedInlineMessage", user_id=ANN, result=ARTICLE).result
-    telegram.choose(TOKEN, ANN, anywhere["id"], chat=GROUP)
+    refused = said(telegram, "savePreparedInlineMessage", user_id=ANN, result=ARTICLE)
+    assert refused == "at least one chat type must be allowed"
 
 
 def test_an_alert_is_what_the_person_is_shown(telegram: Telegram):

@@ -9,7 +9,7 @@ from typing import Any
 
 import aiohttp
 
-from peik.testing import Kind, SimServer, control
+from peik.testing import Kind, Options, SimServer, Telegram, control
 from tests.patience import PATIENCE_S
 from tests.sim.conftest import TOKEN
 from tests.sim.wires import BASE, story
@@ -164,6 +164,59 @@ def test_mistakes_are_told_with_what_to_do():
             )
 
     story(play())
+
+
+def test_what_people_do_is_done_from_outside_as_in_python():
+    async def play() -> None:
+        options = Options(accept_any_chat=False)
+        async with SimServer(options=options) as sim, aiohttp.ClientSession() as client:
+            outsider = Outsider(client, sim.url)
+            await outsider.do("POST", "/sim/bots", token=TOKEN)
+            for user_id, name in ((7, "Ann"), (8, "Bob")):
+                await outsider.do("POST", "/sim/users", id=user_id, first_name=name, last_name="Tea")
+            group = (await outsider.do("POST", "/sim/chats", type="supergroup", bots=[TOKEN], slow_mode_s=5))["id"]
+            rights = {"can_pin_messages": False}
+            assert await outsider.do(
+                "POST", "/sim/set_member", chat=group, user=700042, status="administrator", rights=rights
+            )
+            assert await outsider.do("POST", "/sim/join", bot=TOKEN, chat=group, user=7) is True
+            members = await outsider.do("POST", f"{BASE}/getChatMember", chat_id=group, user_id=700042)
+            assert members["can_pin_messages"] is False
+            poll = await outsider.do("POST", f"{BASE}/sendPoll", chat_id=7, question="Tea?", options=["yes", "no"])
+            assert await outsider.do("POST", "/sim/vote", bot=TOKEN, user=7, poll_id=poll["poll"]["id"], options=[1])
+            prices = [{"label": "tea", "amount": 3}]
+            terms = {"title": "Tea", "description": "d", "payload": "pot", "currency": "XTR", "prices": prices}
+            invoice = await outsider.do("POST", f"{BASE}/sendInvoice", chat_id=7, **terms)
+            query_id = await outsider.do("POST", "/sim/pay", bot=TOKEN, user=7, message=invoice)
+            assert await outsider.do("POST", "/sim/answer", bot=TOKEN, query_id=query_id) is None
+            await outsider.do("POST", f"{BASE}/answerPreCheckoutQuery", pre_checkout_query_id=query_id, ok=True)
+            assert await outsider.do("POST", "/sim/answer", bot=TOKEN, query_id=query_id) == {"ok": True}
+            file = {"base64": base64.b64encode(b"tea").decode(), "filename": "ann.png"}
+            assert await outsider.do("POST", "/sim/picture", bot=TOKEN, user=7, file=file) is True
+            photos = await outsider.do("POST", f"{BASE}/getUserProfilePhotos", user_id=7)
+            assert photos["total_count"] == 1
+            told = [
+                next(kind for kind in one if kind != "update_id")
+                for one in await outsider.do("POST", f"{BASE}/getUpdates")
+            ]
+            assert {"my_chat_member", "poll", "pre_checkout_query", "message"} <= set(told)
+            assert "unknown field" in await outsider.do(
+                "POST", "/sim/join", expect=422, bot=TOKEN, chat=group, person=7
+            )
+            gone = await outsider.do("POST", "/sim/vote", expect=422, bot=TOKEN, user=7, poll_id="0", options=[1])
+            assert gone == "There is no open poll 0."
+            await outsider.do("POST", "/sim/picture", expect=422, bot=TOKEN, user=7, file={"base64": "?"})
+
+    story(play())
+
+
+def test_everything_that_people_do_in_python_has_a_control_call():
+    # The bots' side, the pusher's, and what a program has other calls for.
+    others = {"call", "ripe", "connected", "exchange", "download", "pushes_due", "push_done", "next_push_at", "bot", "chat",
+              "user", "topic", "kick", "upload", "edit", "press", "ask", "update", "block", "unblock", "migrate", "message",
+              "outage", "dark", "revoke"}  # fmt: skip
+    verbs = {name for name, held in vars(Telegram).items() if callable(held) and not name.startswith("_")}
+    assert verbs == others | set(control.DEEDS)
 
 
 def test_every_control_call_and_every_fault_has_its_place_in_the_docs():
