@@ -1,6 +1,7 @@
 """The whole command line: `peik demo` and `peik sim` here, on the trunk; the commands that ask something are in the modules
 beside this one."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -58,14 +59,38 @@ def demo(
             help="Play the story once, print the counts, and end; so it is where standard input is no terminal."
         ),
     ] = None,
+    whom: Annotated[
+        str, typer.Option("--for", metavar="WHOM", help="The chapters for bot (who runs one), backend or all.")
+    ] = "all",
+    language: Annotated[
+        str | None, typer.Option(metavar="LANGUAGE", help="en, fa, ru or uz; by default that of the locale.")
+    ] = None,
+    browser: Annotated[
+        bool | None, typer.Option(help="Open the dashboard; so it is in a terminal of a machine with a screen.")
+    ] = None,
     seed: Annotated[int, typer.Option(help="Of all chance in the story.")] = 1,
     quick: Annotated[bool, typer.Option("--quick", hidden=True)] = False,
 ) -> None:
     """Watch Peik deliver through an outage, a crash and a flood. Needs no token and no network."""
+    from peik.demo.play import STORIES, Showing
     from peik.demo.play import demo as play
+    from peik.demo.screen import language_of, narration
 
+    if whom not in STORIES:
+        raise typer.BadParameter(f"{whom!r} is none of {', '.join(STORIES)}.", param_hint="--for")
+    if language is not None and language not in narration.languages:
+        raise typer.BadParameter(f"{language!r} is none of {', '.join(narration.languages)}.", param_hint="--language")
     is_watched = sys.stdin is not None and sys.stdin.isatty()  # else nobody is there to press Ctrl-C
-    raise typer.Exit(play(is_once=not is_watched if once is None else once, is_quick=quick, seed=seed))
+    has_screen = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY", "BROWSER"))
+    showing = Showing(
+        story=whom,
+        language=language or language_of(os.environ),
+        is_once=not is_watched if once is None else once,
+        is_quick=quick,
+        seed=seed,
+        has_browser=is_watched and has_screen if browser is None else browser,
+    )
+    raise typer.Exit(play(showing))
 
 
 @app.command(rich_help_panel=RUNNING)

@@ -10,6 +10,7 @@ import signal
 import sys
 import tempfile
 import time
+import webbrowser
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
@@ -37,15 +38,16 @@ class Town:
         self._chance = chance
         self._numbers = itertools.count(1)
         self._answers: dict[tuple[int, str], str] = {}  # by person and question
+        self.is_bot_ending = False
         self.people = [DemoPerson(1001 + place, name) for place, name in enumerate(narration.people)]
         self.leaver = DemoPerson(1099, narration.leaver)
 
     async def settle_in(self) -> None:
         sim = self._stage.sim
-        await sim.order("bots", token=TOKEN, first_name="Courier", username="courier_demo_bot")
+        await sim.order("bots", token=TOKEN, first_name=narration.bot, username="courier_demo_bot")
         for person in [*self.people, self.leaver]:
             await sim.order("users", id=person.id, first_name=person.first_name)
-        await sim.order("chats", type="supergroup", title="Friends of the shop", id=GROUP, bots=[TOKEN])
+        await sim.order("chats", type="supergroup", title=narration.group, id=GROUP, bots=[TOKEN])
 
     # ---- the shop ----
 
@@ -63,6 +65,11 @@ class Town:
         )
         self._book.promised(promise)
         return promise
+
+    async def hand_in_again(self, promise: Promise) -> str:
+        """The same call once more, as a program does that has not heard an answer: the id that it is told."""
+        number = promise.text.rpartition(" · ")[2]
+        return await self._stage.peik.send({"chat_id": promise.chat_id, "text": promise.text}, key=f"demo-{number}")
 
     async def tell_of_an_order(self, person: DemoPerson | None = None) -> Promise:
         somebody = person or self._chance.choice(self.people)
@@ -84,14 +91,18 @@ class Town:
     # ---- the bot ----
 
     async def run_bot(self) -> None:
-        """A long poll at Peik, as any bot does that has Peik as its API root; the answers go through it as well."""
+        """A long poll at Peik, as any bot does that has Peik as its API root; the answers go through it as well. When it ends it
+        confirms what it has answered, as bots do that are ended and not killed."""
         offset = 0
-        while True:
-            updates = await self._stage.peik.updates(TOKEN, offset=offset, timeout_s=_POLL_S)
-            for update in updates:
-                offset = update.update_id + 1
-                if update.message is not None:
-                    await self._reply(update.message)
+        try:
+            while True:
+                for update in await self._stage.peik.updates(TOKEN, offset=offset, timeout_s=_POLL_S):
+                    offset = update.update_id + 1
+                    if update.message is not None:
+                        await self._reply(update.message)
+        finally:
+            if self.is_bot_ending:
+                await self._stage.peik.updates(TOKEN, offset=offset, timeout_s=0)
 
     async def _reply(self, message: DemoMessage) -> None:
         if message.sender is None or not message.text:
@@ -108,7 +119,6 @@ class Town:
 T = TypeVar("T")
 R = TypeVar("R")
 _AT_ONCE = 20  # requests of the demo to Peik at one time
-CHAPTERS = 7
 
 
 class Scale(msgspec.Struct, frozen=True, kw_only=True):
@@ -134,10 +144,16 @@ class DemoScene:
         self.book = DemoBook()
         self.town = Town(stage, self.book, chance=self.chance)
         self.watch = DemoWatch(stage, self.book, show=screen.show)
+        self.chapters = 0  # in all
+        self._number = 0
+        self.look = narration.look  # how the dashboard is found
+        self.start_bot: Callable[[], asyncio.Task[None]]
+        self.bot: asyncio.Task[None]
 
-    def begin(self, number: int, title: str, lead: str, **values: object) -> None:
-        self.watch.now.chapter = f"{number} of {CHAPTERS} · {title}"
-        self.screen.chapter(f"{number}. {title}", lead, **values)
+    def begin(self, title: str, lead: str, **values: object) -> None:
+        self._number += 1
+        self.watch.now.chapter = f"{self._number} / {self.chapters} · {title}"
+        self.screen.chapter(f"{self._number}. {title}", lead, **values)
 
     async def end(self) -> None:
         await self.watch.until(lambda: True, what="for a look")
@@ -283,8 +299,8 @@ _RECOVERED = "found in flight"  # how Peik's log tells of letters that a crash l
 
 
 async def flow(scene: DemoScene) -> None:
-    scene.begin(1, narration.flow, narration.flow_lead)
-    scene.screen.note(narration.look, url=scene.stage.peik.url, key=scene.stage.peik.key)
+    scene.begin(narration.flow, narration.flow_lead)
+    scene.screen.note(scene.look, url=scene.stage.peik.url, key=scene.stage.peik.key)
     town = scene.town
     for person, question in zip(town.people, narration.questions[:3], strict=False):
         answer, took_s = await scene.talk(person, question)
@@ -300,7 +316,7 @@ async def flow(scene: DemoScene) -> None:
 
 
 async def dark(scene: DemoScene) -> None:
-    scene.begin(2, narration.dark, narration.dark_lead)
+    scene.begin(narration.dark, narration.dark_lead)
     people, watch = scene.town.people, scene.watch
     await scene.dark(is_dark=True)
     promises = [await scene.town.tell_of_an_order(person) for person in people]
@@ -326,7 +342,7 @@ async def dark(scene: DemoScene) -> None:
 
 
 async def _back(scene: DemoScene, promises: list[Promise]) -> None:
-    scene.begin(3, narration.back, narration.back_lead)
+    scene.begin(narration.back, narration.back_lead)
     watch, asker = scene.watch, scene.town.people[-1]
     lit_at = time.time()
     await scene.dark(is_dark=False)
@@ -346,7 +362,7 @@ async def _back(scene: DemoScene, promises: list[Promise]) -> None:
 
 
 async def crash(scene: DemoScene) -> None:
-    scene.begin(4, narration.crash, narration.crash_lead, count=scene.scale.queue)
+    scene.begin(narration.crash, narration.crash_lead, count=scene.scale.queue)
     chats = [_QUEUE_FIRST + place for place in range(scene.scale.queue)]
     unheard, unanswered = chats[2:8:2], chats[3:9:2]
     invoice_chat = unanswered[-1]
@@ -425,7 +441,7 @@ async def _recovered(scene: DemoScene) -> tuple[str, int]:
 
 async def flood(scene: DemoScene) -> None:
     scale, watch = scene.scale, scene.watch
-    scene.begin(5, narration.flood, narration.flood_lead, crowd=scale.crowd)
+    scene.begin(narration.flood, narration.flood_lead, crowd=scale.crowd)
     await scene.beat(0.5)
     chats = [_CROWD_FIRST + place for place in range(scale.crowd)] + [GROUP] * scale.group
     scene.chance.shuffle(chats)
@@ -450,7 +466,7 @@ async def flood(scene: DemoScene) -> None:
 
 async def blocked(scene: DemoScene) -> None:
     gone, present = scene.town.leaver, scene.town.people[2]
-    scene.begin(6, narration.blocked, narration.blocked_lead, name=gone.first_name)
+    scene.begin(narration.blocked, narration.blocked_lead, name=gone.first_name)
     await scene.stage.sim.order("block", bot=TOKEN, user=gone.id)
     began = time.monotonic()
     promise = await scene.town.send(gone.id, narration.away)
@@ -465,30 +481,100 @@ async def blocked(scene: DemoScene) -> None:
     await scene.end()
 
 
+async def asleep(scene: DemoScene) -> None:
+    scene.begin(narration.asleep, narration.asleep_lead)
+    town, peik = scene.town, scene.stage.peik
+    town.is_bot_ending = True
+    scene.bot.cancel()
+    await asyncio.wait([scene.bot])
+    town.is_bot_ending = False
+    asked = [(person, question) for question in narration.questions[1:3] for person in town.people[:6]]
+    began_at = time.time()
+    for person, question in asked:
+        await town.ask(person, question)
+    kept = 0
+    async with asyncio.timeout(30):
+        while kept < len(asked):
+            await asyncio.sleep(_AGAIN_S)
+            kept = await peik.updates_waiting()
+    scene.screen.note(narration.asleep_kept, count=len(asked), kept=kept)
+    await scene.beat()
+    back_at = time.time()
+    scene.bot = scene.start_bot()
+    await scene.watch.until(
+        lambda: all(scene.answered_at(person, question) > began_at for person, question in asked),
+        what="for the bot to answer all",
+    )
+    last_at = max(scene.answered_at(person, question) for person, question in asked)
+    scene.screen.note(narration.asleep_end, count=len(asked), seconds=f"{max(0.0, last_at - back_at):.1f}")
+    await scene.watch.quiet()
+    await scene.end()
+
+
+_REPEATS = 3
+_DAY_S = 86_400
+
+
+async def repeat(scene: DemoScene) -> None:
+    scene.begin(narration.repeat, narration.repeat_lead)
+    town, peik = scene.town, scene.stage.peik
+    person = town.people[4]
+    promise = await town.send(person.id, narration.orders[1])
+    again = {await town.hand_in_again(promise) for _ in range(_REPEATS - 1)}
+    assert again == {promise.letter_id}
+    await scene.watch.quiet()
+    scene.screen.note(narration.repeat_once, times=_REPEATS, letter=promise.letter_id, name=person.first_name)
+    await scene.beat()
+    letter = await peik.send(
+        {"chat_id": person.id, "text": narration.reminder}, key="demo-reminder", send_at=time.time() + _DAY_S
+    )
+    scene.stage.reminders += 1
+    scene.screen.note(narration.repeat_later, letter=letter, state=(await peik.fate(letter)).state)
+    scene.screen.note(narration.repeat_shown, url=peik.url)
+    await scene.end()
+
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-_STORY = (flow, dark, crash, flood, blocked)
+Chapter = Callable[[DemoScene], Awaitable[None]]
+STORIES: dict[str, tuple[Chapter, ...]] = {
+    "all": (flow, dark, crash, flood, blocked),
+    "bot": (flow, dark, crash, asleep, blocked),
+    "backend": (flow, repeat, dark, crash, flood, blocked),
+}
 _DRAIN_S = 2.0  # how long a demo that was stopped waits for what is under way
 _COUNT_S = 6.0  # and how long for all of its counting
 _AGAIN_S = 0.1
 
 
-def demo(*, is_once: bool, is_quick: bool, seed: int) -> int:
+class Showing(msgspec.Struct, frozen=True, kw_only=True):
+    """What is shown, and how."""
+
+    story: str = "all"  # one of STORIES
+    language: str = "en"
+    is_once: bool = False
+    is_quick: bool = False
+    seed: int = 1
+    has_browser: bool = False
+
+
+def demo(showing: Showing) -> int:
     """The exit code: 0 unless a letter was lost, or came twice without a word about it. Raises StartError."""
+    narration.speak(showing.language)
     try:
-        return asyncio.run(_perform(is_once=is_once, is_quick=is_quick, seed=seed))
+        return asyncio.run(_perform(showing))
     except BrokenPipeError:  # `peik demo | head`: nobody reads on, and all is cleared away
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
 
 
-async def _perform(*, is_once: bool, is_quick: bool, seed: int) -> int:
+async def _perform(showing: Showing) -> int:
     interruptions = Interruptions()
     screen = Screen()
     with tempfile.TemporaryDirectory(prefix="peik-demo-") as folder:
-        stage = DemoStage(Path(folder), seed=seed)
-        scene = DemoScene(stage, screen, scale=QUICK if is_quick else FULL, seed=seed)
+        stage = DemoStage(Path(folder), seed=showing.seed)
+        scene = DemoScene(stage, screen, scale=QUICK if showing.is_quick else FULL, seed=showing.seed)
         try:
-            is_whole = await interruptions.run(_play(scene, is_once=is_once))
+            is_whole = await interruptions.run(_play(scene, showing))
             if not is_whole:
                 screen.say(f"\n{narration.stopping}")
             await interruptions.run(_count(scene) if is_whole else _count_what_there_is(scene))
@@ -500,28 +586,34 @@ async def _perform(*, is_once: bool, is_quick: bool, seed: int) -> int:
             finally:
                 await stage.close()
     counts = scene.book.counts(is_over=is_whole)
-    _tell(screen, counts)
+    _tell(screen, counts, number=scene.chapters)
     if not is_whole and scene.book.open_promises():
         return 1 if counts.lost else 0  # stopped before Peik could be asked about every letter
     return 0 if counts.is_good else 1
 
 
-async def _play(scene: DemoScene, *, is_once: bool) -> None:
+async def _play(scene: DemoScene, showing: Showing) -> None:
     """From the first process to the last chapter; then on and on, unless once is enough."""
     screen, stage = scene.screen, scene.stage
-    screen.open(is_once=is_once)
+    story = STORIES[showing.story]
+    scene.chapters = len(story) + (dark in story) + 1  # the dark has its end as a chapter of its own; and the counts
+    screen.open(is_once=showing.is_once)
     screen.say(narration.starting)
     await stage.open()
     await scene.town.settle_in()
     screen.say(narration.started, sim_url=stage.sim.url, peik_url=stage.peik.url, pid=stage.peik_pid)
+    if showing.has_browser and await asyncio.to_thread(webbrowser.open, f"{stage.peik.url}/admin#key={stage.peik.key}"):
+        scene.look = narration.look_opened
     try:
         async with asyncio.TaskGroup() as group:
-            behind = [group.create_task(scene.watch.run()), group.create_task(scene.town.run_bot())]
-            for chapter in _STORY:
+            scene.start_bot = lambda: group.create_task(scene.town.run_bot())
+            scene.bot = scene.start_bot()
+            watching = group.create_task(scene.watch.run())
+            for chapter in story:
                 await chapter(scene)
-            if not is_once:
+            if not showing.is_once:
                 await encore(scene)
-            for task in behind:
+            for task in (watching, scene.bot):
                 task.cancel()
     except BaseExceptionGroup as errors:
         raise _first(errors) from None
@@ -557,8 +649,8 @@ async def _drained(scene: DemoScene) -> None:
         await asyncio.sleep(_AGAIN_S)
 
 
-def _tell(screen: Screen, counts: DemoCounts) -> None:
-    screen.chapter(f"{CHAPTERS}. {narration.counts}", narration.counts_lead)
+def _tell(screen: Screen, counts: DemoCounts, *, number: int) -> None:
+    screen.chapter(f"{number}. {narration.counts}", narration.counts_lead)
     failed = narration.counts_failed
     if counts.failed_arrived:
         failed += narration.counts_failed_arrived.format(arrived=counts.failed_arrived)

@@ -33,7 +33,7 @@ class DemoStage:
 
     def __init__(self, folder: Path, *, seed: int) -> None:
         self._folder = folder
-        self._seed = seed
+        self.reminders = 0  # letters for another day, which nobody waits for
         self._sim = Child("-m", "peik.testing", "--port", "0", "--seed", str(seed))
         self._peik = Child("-m", "peik", "serve")
         self._settings = {
@@ -56,7 +56,7 @@ class DemoStage:
     async def start_peik(self) -> None:
         environment = {**plain_environment(), **self._settings}
         listens = await self._peik.start(_PEIK_LISTENS, folder=self._folder, environment=environment)
-        self.peik = PeikCalls(listens[1], self._settings["PEIK_ADMIN_KEY"])
+        self.peik = PeikCalls(listens[1], self._settings["PEIK_ADMIN_KEY"], stage=self)
 
     async def kill_peik(self) -> None:
         """SIGKILL: no warning, no goodbye."""
@@ -251,6 +251,14 @@ class DemoStats(msgspec.Struct):
         return self.waiting + self.active + self.delayed
 
 
+class _Open(msgspec.Struct):
+    open: int
+
+
+class _Inboxes(msgspec.Struct):
+    inbox: _Open
+
+
 class DemoTry(msgspec.Struct):
     outcome: str
     words: str = ""
@@ -288,9 +296,10 @@ class _Receipt(msgspec.Struct):
 
 
 class PeikCalls:
-    def __init__(self, url: str, key: str) -> None:
+    def __init__(self, url: str, key: str, *, stage: DemoStage) -> None:
         self.url = url
         self.key = key
+        self._stage = stage
 
     async def send(self, params: dict[str, object], *, key: str, **terms: object) -> str:
         """The letter's id, once Peik has promised it. Asks again until it is answered; the idempotency key makes that safe."""
@@ -306,7 +315,13 @@ class PeikCalls:
             await asyncio.sleep(_RETRY_S)
 
     async def stats(self) -> DemoStats:
-        return msgspec.json.decode(await self._ask("GET", "/v1/stats"), type=DemoStats)
+        stats = msgspec.json.decode(await self._ask("GET", "/v1/stats"), type=DemoStats)
+        stats.delayed -= self._stage.reminders
+        return stats
+
+    async def updates_waiting(self) -> int:
+        """How many updates wait for the bot."""
+        return msgspec.json.decode(await self._ask("GET", "/v1/stats"), type=_Inboxes).inbox.open
 
     async def is_route_open(self) -> bool:
         """Open as a breaker is open: Peik has found that Telegram cannot be reached."""

@@ -25,9 +25,11 @@ LAST_LINE = re.compile(r"accepted: (\d+) delivered: (\d+) lost: (\d+) doubled: (
 
 
 @contextmanager
-def started(*arguments: str, folder: Path, **streams: int) -> Iterator[subprocess.Popen[str]]:
+def started(*arguments: str, folder: Path, **more: int | str) -> Iterator[subprocess.Popen[str]]:
     """A `peik` whose temporary files go to `folder`. The settings around it must not reach it."""
     environment = os.environ | {"TMPDIR": str(folder), "BOT_TOKEN": "not a token", "PEIK_STORE": "mysql://nowhere"}
+    environment |= {name: value for name, value in more.items() if isinstance(value, str)}
+    streams = {name: value for name, value in more.items() if not isinstance(value, str)}
     where = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, **streams}
     command = [sys.executable, "-m", "peik", *arguments]
     with subprocess.Popen(command, cwd=folder, env=environment, text=True, **where) as process:  # type: ignore[call-overload]
@@ -116,6 +118,40 @@ def test_the_story_told_once_ends_with_its_counts_and_leaves_nothing(tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "title", "words"),
+    [
+        (("--for", "bot", "--language", "ru"), "5. Бот недоступен", r"Бот вернулся и ответил на все 12"),
+        (("--for", "backend", "--language", "fa"), "2. تکرارها و یادآوری‌ها", r"3 بار با یک idempotency key"),  # noqa: RUF001
+    ],
+)
+def test_each_viewer_gets_chapters_of_their_own_in_their_language(
+    arguments: tuple[str, ...], title: str, words: str, tmp_path: Path
+) -> None:
+    with started("demo", "--once", "--quick", *arguments, folder=tmp_path) as demo:
+        said, _ = demo.communicate(timeout=PATIENCE_S)
+        assert demo.returncode == 0, said
+    assert title in said
+    assert re.search(words, said)
+    accepted, delivered, lost, doubled, uncertain = counts(said)
+    assert (lost, accepted - delivered) == (0, 1)
+    assert doubled <= uncertain
+
+
+def test_the_browser_is_shown_the_dashboard_with_its_key(tmp_path: Path) -> None:
+    browser = tmp_path / "browser"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {tmp_path}/opened\n', encoding="utf-8")
+    browser.chmod(0o755)
+    (tmp_path / "demo").mkdir()
+    arguments = ("demo", "--once", "--quick", "--browser")
+    with started(*arguments, folder=tmp_path / "demo", BROWSER=str(browser)) as demo:
+        said, _ = demo.communicate(timeout=PATIENCE_S)
+        assert demo.returncode == 0, said
+    opened = (tmp_path / "opened").read_text(encoding="utf-8").strip()
+    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/admin#key=demo-[0-9a-f]+", opened)
+    assert f"If it does not: {opened}" in said
+
+
 @pytest.mark.parametrize("moment", ["Starting", "1. Letters flow", "2. Telegram goes dark", "letters under way"])
 def test_ctrl_c_ends_it_at_any_moment_with_the_counts_and_leaves_nothing(moment: str, tmp_path: Path) -> None:
     with started("demo", "--no-once", "--quick", folder=tmp_path) as demo:
@@ -175,7 +211,7 @@ def test_in_a_terminal_the_panel_is_drawn_and_the_last_line_stands_alone(tmp_pat
     os.close(ours)
     text = shown.decode()
     assert "\x1b[" in text
-    assert "2 of 7 · Telegram goes dark" in text
+    assert "2 / 7 · Telegram goes dark" in text
     assert LAST_LINE.fullmatch(text.splitlines()[-1])
     assert text.count("\x1b[?25l") == text.count("\x1b[?25h")  # the cursor is given back
 
