@@ -9,7 +9,7 @@ from peik.backups import model as backup_events
 from peik.broadcasts import model as broadcast_events
 from peik.core import events
 from peik.jobs import events as job_events
-from peik.notifications import events as notification_events
+from peik.notifications import model as notification_events
 from peik.schedules import model as schedule_events
 
 _ABOUT = {

@@ -23,6 +23,8 @@ from docs.pages.soak import soak_parts
 from docs.pages.states import states_parts
 from peik.settings.cli import env_crawler, env_example, env_production
 
+HELP = ROOT / "peik" / "web" / "dashboard" / "help"  # a running Peik serves its runbook itself
+
 
 def pages() -> dict[str, str]:
     """Every page that there should be, by file name."""
@@ -55,5 +57,6 @@ def write() -> None:
     (ROOT / ".env.example").write_text(env_example(), encoding="utf-8")
     (ROOT / ".env.production").write_text(env_production(), encoding="utf-8")
     (ROOT / ".env.crawler").write_text(env_crawler(), encoding="utf-8")
+    (HELP / "runbook.en.md").write_text((DOCS / "runbook.md").read_text(encoding="utf-8"), encoding="utf-8")
     write_install()
     sys.stdout.write("docs/compatibility.md\n.env.example\n.env.production\n.env.crawler\n")

@@ -3,12 +3,9 @@
 
 import datetime
 import enum
-import functools
 import re
-import tomllib
 from collections.abc import Callable
-from importlib import resources
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
@@ -16,6 +13,7 @@ from peik.accounts import events as session_events
 from peik.broadcasts import model as broadcast_events
 from peik.core import events
 from peik.core.letter import State
+from peik.core.translation import translations
 from peik.jobs import events as job_events
 from peik.schedules import model as schedule_events
 
@@ -436,61 +434,40 @@ RULES: "tuple[AlertRule[events.Event], ...]" = (
 BY_NAME = {rule.name: rule for rule in RULES}
 
 
-def todo_of(name: str) -> str | None:
-    """What to do about a trouble by the name of its rule. None: a rule that another version has."""
-    rule = BY_NAME.get(name)
-    return None if rule is None else f"{rule.todo} See {rule.runbook}."
-
-
-# The same in other languages, from words.toml. What is filed, shown and logged stays English.
+# The same in other languages. What is filed and logged stays English.
 
 
 class AlertWords:
     """How an alert is worded in one language."""
 
     def __init__(self, language: str) -> None:
-        self._said = {} if language == "en" else _said()[language]
+        self._language = language
 
     def text(self, rule: "AlertRule[events.Event]", event: events.Event, count: int) -> str:
         """What happened."""
-        detail = rule.text(event, count)
-        if not self._said:
-            return detail
-        fields = {name: getattr(event, name) for name in event.__struct_fields__}
-        expired, away_s = fields.get("expired"), fields.get("away_s") or fields.get("wait_s") or 0.0
-        lost: str = self._said["lost"][1 if expired == 0 else 0 if expired is None else 2].format(expired=expired)
-        more = {"bot": event.bot_id, "lost": lost, "hours": f"{away_s / HOUR_S:.0f}", "detail": detail}
-        at_ms = fields.get("expires_at_ms", 0)
-        sentence: str = self._said["rules"][rule.name][0]
-        return sentence.format(**{"count": count, **fields, **more, "at": at(at_ms)})
+        return self._say(rule.text(event, count))
 
     def began(self, text: str, rule: "AlertRule[events.Event]") -> str:
-        return (self._framed("began", text) if self._said else f"Peik: {text}") + self._todo(rule)
+        return self._fill("Peik: {}", text) + self._todo(rule)
 
     def still(self, text: str, rule: "AlertRule[events.Event]", ms: float) -> str:
-        framed = self._framed("still", text, ms) if self._said else f"Peik, still after {span(ms)}: {text}"
-        return framed + self._todo(rule)
+        return self._fill("Peik, still after {}: {}", self._say(span(ms)), text) + self._todo(rule)
 
     def over(self, text: str, ms: float) -> str:
-        return self._framed("over", text, ms) if self._said else f"Peik: over, after {span(ms)}: {text}"
+        return self._fill("Peik: over, after {}: {}", self._say(span(ms)), text)
 
     @property
     def test(self) -> str:
-        return self._said["test"] if self._said else "Peik: this is a test. Whoever reads it would hear of alerts."
+        return self._say("Peik: this is a test. Whoever reads it would hear of alerts.")
 
     def _todo(self, rule: "AlertRule[events.Event]") -> str:
-        if not self._said:
-            return f"\nTo do: {rule.todo} See {rule.runbook}."
-        todo: str = self._said["todo"]
-        return "\n" + todo.format(todo=self._said["rules"][rule.name][1], runbook=rule.runbook)
+        return self._fill("\nTo do: {} See {}.", self._say(rule.todo), rule.runbook)
 
-    def _framed(self, name: str, text: str, ms: float = 0.0) -> str:
-        minutes = ms / MINUTE_MS
-        unit, count = ("minutes", max(1, minutes)) if minutes < 90 else ("hours", minutes / 60)
-        if minutes >= 48 * 60:
-            unit, count = "days", minutes / 1440
-        frame: str = self._said[name]
-        return frame.format(text=text, long=self._said[unit].format(n=f"{count:.0f}"))
+    def _say(self, text: str) -> str:
+        return text if self._language == "en" else translations().text(self._language, text)
+
+    def _fill(self, key: str, *values: str) -> str:
+        return translations().fill(self._language, key, *values)
 
 
 MINUTE_MS = 60_000
@@ -503,8 +480,3 @@ def span(ms: float) -> str:
     if minutes < 90:
         return f"{minutes:.0f} minutes"
     return f"{minutes / 60:.0f} hours" if minutes < 48 * 60 else f"{minutes / 1440:.0f} days"
-
-
-@functools.cache
-def _said() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(resources.files("peik.alerts").joinpath("words.toml").read_text(encoding="utf-8"))

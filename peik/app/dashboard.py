@@ -36,7 +36,7 @@ from peik.core.events import Event, Surprise
 from peik.errors import BadInput, Denied, Forbidden, NotFound, Problem, StoreUnavailable, TooLarge, Unavailable
 from peik.inbox.pages import ArrivalPages
 from peik.jobs.pages import JobPages
-from peik.monitoring.pages import ChartPages, NodePages, OverviewPages, SettingsPages
+from peik.monitoring.pages import ChartPages, HelpPages, NodePages, OverviewPages, SettingsPages
 from peik.notifications.pages import NotificationPages
 from peik.outbox.pages import LetterPages, OneLetterPage
 from peik.outbox.pages_dead import DeadPages
@@ -596,6 +596,7 @@ class Dashboard:
             *OverviewPages(self.board, peik.watch.overview.now).table(),
             *ChartPages(self.board, peik.watch.figures.breakdown).table(),
             *SettingsPages(self.board).table(),
+            *HelpPages(self.board).table(),
             *traffic_pages(self.board),
             *management_pages(self.board),
         )

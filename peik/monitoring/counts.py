@@ -14,7 +14,7 @@ from peik.core.outcome import Delivered, Limited, Outcome, Refused, Uncertain, U
 from peik.jobs import events as job_events
 from peik.monitoring import values
 from peik.monitoring.values import BOUNDS_S, OTHER, Histogram, Parts, PartSums, Sums, merged
-from peik.notifications import events as notification_events
+from peik.notifications import model as notification_events
 from peik.schedules import model as schedule_events
 
 LABELS_MAX = 2000  # of one metric: names of methods come from callers

@@ -1,18 +1,20 @@
 """The first page: how Peik stands, at one look. What it shows is counted elsewhere; here it is drawn."""
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import UTC
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 
 import msgspec
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from peik.admin.model import Role
-from peik.alerts.rules import todo_of
+from peik.alerts.rules import BY_NAME
 from peik.core.nodes import CHORES
-from peik.errors import StartError, StoreUnavailable
+from peik.errors import NotFound, StartError, StoreUnavailable
 from peik.monitoring.figures import PARTS_MAX, SPANS, Breakdown
 from peik.monitoring.nodes import nodes_of
 from peik.monitoring.overview import of_bots
@@ -20,6 +22,7 @@ from peik.monitoring.values import FAMILIES, BotLine, OverviewView, PartRow, Per
 from peik.outbox.store import Cause
 from peik.settings.config import Config, GivenSetting, find, shown_address
 from peik.settings.table import SETTINGS, Setting
+from peik.web import dashboard
 from peik.web.dashboard.board import Board, Page, Visitor, must_see, must_see_all
 from peik.web.dashboard.render import COLOURS, ChartBar, Dot, day_text, lines, spark, stacked, zone_named
 
@@ -55,7 +58,7 @@ class OverviewPages:
             visitor,
             "overview.html",
             view=view,
-            todo=todo_of,
+            rules=BY_NAME,
             bots=_busiest(view),
             is_day=is_day,
             figures=view.day if is_day else view.hour,
@@ -263,6 +266,83 @@ class Shown(msgspec.Struct, frozen=True, kw_only=True):
     is_default: bool
     source: str | None  # None: a flag, or a file that has been changed since the start
     help: str
+
+
+# The runbook, by the alert that leads to it: docs/runbook.md, which docs/generate.py brings here, and its translations.
+
+
+_CODE = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|\[([^\]]+)\]\(([^)]*)\)")
+_HELP = Path(dashboard.__file__).with_name("help")
+
+
+class HelpSection(msgspec.Struct, frozen=True, kw_only=True):
+    """What to do about one trouble: the name of the alert, and paragraphs, or lists of points."""
+
+    name: str
+    paragraphs: tuple[Markup, ...]
+    points: tuple[Markup, ...]
+
+
+@cache
+def runbook(language: str) -> Mapping[str, HelpSection]:
+    """By the name of the alert, in the order of the page."""
+    text = (_HELP / f"runbook.{language}.md").read_text(encoding="utf-8")
+    found = (_section(part) for part in re.split(r"^### ", text, flags=re.MULTILINE)[1:])
+    return {section.name: section for section in found}
+
+
+def _section(part: str) -> HelpSection:
+    name, _, body = re.split(r"^## ", part, flags=re.MULTILINE)[0].partition("\n")
+    told, *points = re.split(r"^- ", body.strip(), flags=re.MULTILINE)
+    return HelpSection(
+        name=name.strip(),
+        paragraphs=tuple(_marked_up(one) for one in told.split("\n\n") if one.strip()),
+        points=tuple(map(_marked_up, points)),
+    )
+
+
+def _marked_up(text: str) -> Markup:
+    """The few marks that the runbook has: code, bold, and links, of which those within it lead somewhere here."""
+    made, after = Markup(), 0
+    text = " ".join(text.split())
+    for mark in _CODE.finditer(text):
+        made += escape(text[after : mark.start()])
+        after = mark.end()
+        code, bold, link, target = mark.groups()
+        if code:
+            made += Markup('<code dir="ltr">{}</code>').format(code)
+        elif bold:
+            made += Markup("<strong>{}</strong>").format(bold)
+        elif target.startswith("#"):
+            made += Markup('<a href="/admin/help/{}">{}</a>').format(target[1:], link)
+        else:
+            made += escape(link)
+    return made + escape(text[after:])
+
+
+class HelpPages:
+    def __init__(self, board: Board) -> None:
+        self._board = board
+
+    def table(self) -> tuple[Page, ...]:
+        return (
+            ("GET", "/admin/help", self.show, Role.VIEWER, ""),
+            ("GET", "/admin/help/{name}", self.one, Role.VIEWER, ""),
+        )
+
+    async def show(self, request: Request, visitor: Visitor) -> Response:
+        return self._board.page(request, visitor, "help.html", sections=list(runbook(visitor.language).values()))
+
+    async def one(self, request: Request, visitor: Visitor) -> Response:
+        name = request.path_params["name"]
+        section = runbook(visitor.language).get(name) or runbook("en").get(name)
+        if section is None:
+            raise NotFound(code="no_page", detail="There is no such page.")
+        ongoing = [one for one in self._board.peik.watch.alerts.ongoing() if one.name == name]
+        seen = [one for one in ongoing if visitor.bot_ids is None or visitor.key.serves(one.bot_id)]
+        return self._board.page(
+            request, visitor, "help_one.html", section=section, rule=BY_NAME.get(name), ongoing=seen
+        )
 
 
 class SettingsPages:

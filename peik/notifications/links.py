@@ -18,17 +18,19 @@ from peik.core.documents import DocumentStore
 from peik.core.events import Events
 from peik.core.quiet import Quiet, checked_quiet
 from peik.errors import BadInput, Conflict, Forbidden, NotFound, StoreUnavailable
-from peik.notifications.events import LinkRefused, UserLinked, UserUnlinked
 from peik.notifications.model import (
     CODES,
     TRIES,
     USERS,
     Bots,
     Code,
+    LinkRefused,
     NotificationLettersPort,
     Tries,
     User,
     UserLink,
+    UserLinked,
+    UserUnlinked,
     checked_language,
     checked_user,
     digest_of,

@@ -9,7 +9,8 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 
 from peik.core.documents import Filing, StoredDocument
-from peik.core.letter import Backoff, Priority
+from peik.core.events import Event
+from peik.core.letter import Backoff, Chat, Priority
 from peik.core.notice import places_of, put_in
 from peik.core.quiet import Quiet
 from peik.errors import BadInput
@@ -355,3 +356,33 @@ class Bots(Protocol):
 
     async def username(self, bot_id: int) -> str | None:
         """As Telegram calls it. None: that cannot be asked now."""
+
+
+# What can be observed of notifications and of the links they go by.
+
+
+class Notified(Event, frozen=True, kw_only=True):
+    """A notification was accepted. `letter_id` None: it waits for a digest, or for the end of quiet hours."""
+
+    notification_id: str
+    user_id: str
+    type: str
+    letter_id: int | None
+
+
+class UserLinked(Event, frozen=True, kw_only=True):
+    user_id: str
+    chat: Chat
+
+
+class UserUnlinked(Event, frozen=True, kw_only=True):
+    user_id: str
+    chat: Chat
+    why: str
+
+
+class LinkRefused(Event, frozen=True, kw_only=True):
+    """Somebody showed a code that is wrong, used up or too old."""
+
+    chat: Chat
+    why: str

@@ -16,7 +16,6 @@ from peik.core.events import Events
 from peik.core.letter import Priority
 from peik.core.quiet import Quiet
 from peik.errors import BadInput, Conflict, Forbidden, NotFound, Problem, TooLarge, Unavailable
-from peik.notifications.events import Notified
 from peik.notifications.links import Links, in_turn, not_linked
 from peik.notifications.model import (
     NOTICES,
@@ -26,6 +25,7 @@ from peik.notifications.model import (
     Notice,
     NoticeView,
     NotificationLettersPort,
+    Notified,
     NotifyRequest,
     Parcel,
     RenderedText,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from peik.accounts import events as session_events
-from peik.alerts.rules import BY_NAME, RULES, todo_of
+from peik.alerts.rules import BY_NAME, RULES
 from peik.alerts.service import AlertService
 from peik.broadcasts import model as broadcast_events
 from peik.core import events
@@ -158,8 +158,7 @@ def test_every_rule_says_what_to_do_and_has_a_name_of_its_own() -> None:
         assert rule.todo.endswith(".")
         assert rule.means.endswith(".")
         assert rule.repeat_s >= 60.0
-        assert f"docs/runbook.md#{rule.name}" in (todo_of(rule.name) or "")
-    assert todo_of("BotPaused") is None
+        assert rule.runbook == f"docs/runbook.md#{rule.name}"
 
 
 def test_what_the_chores_tell_of_is_kept_where_they_are_whoever_serves_the_bot() -> None:

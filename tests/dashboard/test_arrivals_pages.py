@@ -179,7 +179,7 @@ def test_lanes_say_why_they_wait_and_a_held_chat_is_let_go(tmp_path: Path) -> No
             assert "The chat 5 is paused" in page.text
             held = await accept(home, chat=5)
             page = await browser.get("/admin/lanes")
-            assert "Its chat is held" in page.text
+            assert "Its chat is paused" in page.text
             assert f"/admin/letters/{held}" in page.links
             page = await browser.submit(page, f"/admin/chats/{BOT}/5/release")
             assert page.url.startswith("/admin/lanes")

@@ -14,8 +14,7 @@ from peik.core.arrival import read_update
 from peik.core.documents import Contact
 from peik.core.token import Token
 from peik.inbox.store import ArrivalFilter
-from peik.notifications.events import UserLinked
-from peik.notifications.model import NotifyRequest
+from peik.notifications.model import NotifyRequest, UserLinked
 from peik.outbox.store import LetterFilter
 from tests.dashboard.test_arrivals_pages import message
 from tests.dashboard.test_letters_pages import accept

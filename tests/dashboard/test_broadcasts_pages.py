@@ -168,7 +168,7 @@ def test_what_is_wrong_with_a_form_is_said(tmp_path: Path) -> None:
                 ({"text": ""}, "Say what to send"),
                 ({"method": "sendPhoto", "params": "{}"}, "not both"),
                 ({"text": "", "method": "sendPhoto", "params": "[1]"}, "JSON object"),
-                ({"text": "", "method": "getMe", "params": "{}"}, "not sent by letter"),
+                ({"text": "", "method": "getMe", "params": "{}"}, "cannot wait in a queue"),
                 ({"chats": "tea"}, "is no chat"),
                 ({"chats": ""}, "chats is empty"),
                 ({"audience": "csv", "chats": ""}, "Choose a CSV file"),

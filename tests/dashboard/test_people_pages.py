@@ -107,8 +107,8 @@ def test_the_audit_log_tells_who_did_what_and_what_was_refused(tmp_path: Path) -
             assert (await reader.post(f"{one}/resume", csrf=csrf)).status == 403
 
             text = (await browser.get("/admin/audit")).text
-            assert f"admin key bots.pause {BOT} done" in text
-            assert f"key read of tests bots.resume {BOT} refused needs_admin" in text
+            assert f"admin key Pause a bot bots.pause {BOT} done" in text
+            assert f"key read of tests Resume a bot bots.resume {BOT} refused needs_admin" in text
             assert "127.0.0.1" in text
 
             text = (await browser.get("/admin/audit?action=bots.pause")).text

@@ -393,7 +393,8 @@ def test_what_everybody_has_read_goes_without_a_word() -> None:
 def test_every_rule_is_worded_in_the_language_of_the_people_who_run_it(language: str) -> None:
     words, english = AlertWords(language), AlertWords("en")
     for rule in RULES:
-        example = rule.event(**dict.fromkeys(rule.event.__struct_fields__, 1))  # what its fields hold is not the point
+        fields = {one.name: "x" if one.type is str else 1 for one in msgspec.structs.fields(rule.event)}
+        example = rule.event(**fields)  # what its fields hold is not the point
         told = words.began(words.text(rule, example, 3), rule)
         assert rule.runbook in told
         assert rule.todo not in told

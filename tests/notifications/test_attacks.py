@@ -7,9 +7,8 @@ import pytest
 
 from peik.contacts.model import read_sighting
 from peik.core.arrival import Arrival, read_update
-from peik.notifications.events import LinkRefused
 from peik.notifications.links import TRIES_MAX
-from peik.notifications.model import CODES, TRIES
+from peik.notifications.model import CODES, TRIES, LinkRefused
 from peik.notifications.templates import load_outreach
 from tests.notifications.outreach import AZIZ, LENA, THIEF, House
 from tests.notifications.test_links import tell

@@ -7,7 +7,7 @@ import pytest
 
 from peik.contacts.model import read_sighting
 from peik.errors import BadInput, Conflict, NotFound, StoreUnavailable
-from peik.notifications.events import LinkRefused, UserLinked, UserUnlinked
+from peik.notifications.model import LinkRefused, UserLinked, UserUnlinked
 from peik.notifications.templates import load_outreach
 from tests.notifications.outreach import AZIZ, LENA, POLLED, THIEF, House, notifying
 from tests.outbox.story import BOT, TOKEN, Stage, play, play_closed

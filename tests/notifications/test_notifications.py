@@ -10,8 +10,7 @@ from peik.cli.client import document_for
 from peik.core.quiet import Quiet
 from peik.errors import BadInput, Conflict, Forbidden, NotFound, StoreUnavailable
 from peik.notifications.answers import NotificationAnswer
-from peik.notifications.events import Notified
-from peik.notifications.model import NOTICES, PARCELS, WAITING, Attachment, NotifyRequest
+from peik.notifications.model import NOTICES, PARCELS, WAITING, Attachment, Notified, NotifyRequest
 from peik.notifications.service import NotificationTerms
 from tests.notifications.outreach import AZIZ, LENA, POLLED, House, notifying
 from tests.notifications.test_links import Failing

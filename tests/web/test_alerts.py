@@ -35,7 +35,8 @@ def test_what_goes_on_is_shown_with_what_to_do_and_so_is_its_end(tmp_path: Path)
         assert [(line["kind"], line["rule"]) for line in shown["last"]] == [("began", "bot-paused")]
         async with home.visitor() as browser:
             page = await browser.get("/admin")
-            assert "docs/runbook.md#bot-paused" in page.text
+            assert "/admin/help/bot-paused" in page.links
+            assert "@BotFather" in (await browser.get("/admin/help/bot-paused")).text
         home.peik.events.tell(events.BotResumed(bot_id=BOT))
 
         async def over() -> Any:

@@ -21,6 +21,7 @@ from starlette.responses import Response
 from peik import __version__
 from peik.admin.model import Role
 from peik.clock import Clock, zone_of
+from peik.core.translation import translations
 from peik.core.units import gregorian_of, jalali_of
 from peik.errors import BadInput, Problem
 from peik.settings.config import shown_address
@@ -77,6 +78,21 @@ def language_of(wanted: str | None, kept: str | None, accepted: str | None) -> s
         if code in LANGUAGES:
             ranked.append((rank - place / 1000, code))
     return max(ranked)[1] if ranked else "en"
+
+
+_CODE = re.compile(r"[a-z]+(_[a-z]+)+: ")  # of a problem, before its words
+
+
+def said_as(language: str, text: str) -> str:
+    """What Peik says in English, in a language. Words of others, and names, stay as they are."""
+    return translations().text(language, text if language == "en" else _CODE.sub("", text, count=1))
+
+
+def explained(language: str, text: str) -> Markup:
+    """The same for a page, with Telegram's own words behind it."""
+    said = translations().say(language, text if language == "en" else _CODE.sub("", text, count=1))
+    quote = Markup(' <bdi class="dim" lang="en" dir="ltr">({})</bdi>').format(said.quote) if said.quote else ""
+    return escape(said.text) + quote
 
 
 # Instants as people read them, and how long ago.
@@ -492,7 +508,7 @@ class Renderer:
 
     def problem_text(self, language: str, problem: Problem) -> str:
         known = f"problem_{problem.code}"
-        return self.words.say(language, known) if known in self.words else problem.detail
+        return self.words.say(language, known) if known in self.words else said_as(language, problem.detail)
 
     def open(self, paths: Collection[str]) -> None:
         """Links lead to these pages only."""
@@ -534,6 +550,8 @@ class Renderer:
             "t": say,
             "num": number,
             "knows": self.words.__contains__,
+            "explain": lambda text: explained(language, text),
+            "said_as": lambda text: said_as(language, text),
             "problem_text": lambda problem: self.problem_text(language, problem),
             "with_query": with_query,
             "query": dict(request.query_params),
