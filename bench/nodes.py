@@ -38,7 +38,8 @@ STORES = ("postgres", "redis")
 NODES = (1, 2, 3)
 BOTS = [7_000_001 + number for number in range(60)]
 LETTERS = 20_000  # in each phase, of all nodes together
-CALLERS = 50  # of all nodes together
+CALLERS = 50  # of all nodes together; in a crowd, of each
+PHASES = ("accept", "crowd", "batch", "drain")
 BATCH = 500
 PATIENCE_S = 120.0
 LOOK_S = 0.02
@@ -84,10 +85,10 @@ def _measure(kind: str, count: int, stub: Stub, find: Find) -> None:
             with _nodes(server.store, stub, count, Path(folder)) as nodes:
                 _wait_for_shares(nodes)
                 nodes[0].ask("pause")
-                for phase in ("accept", "batch"):
+                for phase in PHASES[:-1]:
                     with _metered(phase, LETTERS, nodes, server, find):
                         _all(nodes, f"{phase} {LETTERS // count}")
-                accepted = 2 * (LETTERS // count) * count
+                accepted = len(PHASES[:-1]) * (LETTERS // count) * count
                 before = stub.posts()
                 with _metered("drain", accepted, nodes, server, find):
                     nodes[0].ask("resume")
@@ -249,9 +250,9 @@ async def _done(peik: Runtime, order: str, figures: Sequence[int]) -> str:
         case "left":
             tallies = await peik.outbox.service.tallies()
             return str(sum(one.waiting + one.active + one.delayed for one in tallies.values()))
-        case "accept":
+        case "accept" | "crowd":
             letters, place, nodes = figures
-            callers = CALLERS // nodes
+            callers = CALLERS // nodes if order == "accept" else CALLERS
 
             async def one_caller(first: int) -> None:
                 for number in range(first, letters, callers):
@@ -291,7 +292,7 @@ def _show(spreads: dict[str, Spread], kinds: Sequence[str], counts: Sequence[int
     ):
         table.add_column(name, justify="left" if name in ("store", "what") else "right")
     for kind in kinds:
-        for phase in ("accept", "batch", "drain"):
+        for phase in PHASES:
             for count in counts:
                 cells = [spreads[f"{kind} {count} {phase} {column}"] for column in _COLUMNS]
                 table.add_row(

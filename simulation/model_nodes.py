@@ -13,7 +13,7 @@ from peik.core.letter import Letter
 from peik.core.nodes import Beat, News, NodeRecord
 from peik.errors import StoreUnavailable
 from peik.storage.executor import run_in
-from peik.storage.news import NodeNews
+from peik.storage.news import HeldBots, NodeNews
 from peik.storage.sqlite import reads
 from peik.storage.sqlite.database import translate
 from peik.storage.sqlite.rows import letter_from_row
@@ -53,6 +53,7 @@ class ModelNodes:
         self._address = address
         self._node = node
         self._loop = asyncio.get_running_loop()
+        self._held = HeldBots()
         self._heard = NodeNews()
         self._stir = asyncio.Event()
         self._untold = NodeNews()
@@ -69,20 +70,23 @@ class ModelNodes:
     # ---- leases ----
 
     async def beat(self, *, is_draining: bool = False) -> Beat:
-        lease_ms = int(self._lease_s * 1000)
+        lease_ms, asked_at = int(self._lease_s * 1000), self._loop.time()
         beat, is_news = await self.ask(
             lambda: self._server.beat(self._node, address=self._address, lease_ms=lease_ms, is_draining=is_draining)
         )
         if is_news:
             self._tell_of_leases()
+        self._held.beaten(beat.leases, until=asked_at + self._lease_s)
         return beat
 
     async def release(self, bot_ids: Sequence[int]) -> None:
+        self._held.gone(bot_ids)
         if await self.ask(lambda: self._server.release(self._node, list(bot_ids))):
             self._tell_of_leases()
 
     async def leave(self) -> None:
         """Give everything back, and tell what is still to be told. If the server is away it ends by itself."""
+        self._held.beaten((), until=0.0)
         with contextlib.suppress(StoreUnavailable):
             if await self.ask(lambda: self._server.leave(self._node)):
                 self._tell_of_leases()
@@ -144,6 +148,7 @@ class ModelNodes:
 
     def tell(self, telling: NodeNews) -> None:
         """The others hear of it soon. Nobody waits for that, and what comes meanwhile is told together."""
+        telling.leave_out(self._held.surely)
         self._untold.add(telling)
         if self._untold and self._telling is None:
             self._telling = self._loop.create_task(self._tell())
@@ -204,7 +209,7 @@ class ModelNodes:
         return True
 
     def _hear(self, line: str) -> None:
-        self._heard.hear(line, besides=self._node)
+        self._heard.hear(line, besides=self._node, may_be=self._held.may_be)
         if self._heard:
             self._stir.set()
 

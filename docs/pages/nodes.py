@@ -61,12 +61,15 @@ def nodes_parts() -> Iterator[str]:
     measured = document["throughput"]
     yield (
         f"`python -m bench.nodes`: {measured['rounds']} rounds of {measured['letters']:,} letters on {measured['cores']} cores "
-        "that nodes, server, stub and callers share, so that the microseconds of CPU per letter say more than the rates. Medians."
+        "that nodes, server, stub and callers share, so that the microseconds of CPU per letter say more than the rates. "
+        "Medians. `accept`: 50 callers of one letter at a time over all nodes together, so that a commit of one of three nodes "
+        "holds a third of the letters; `crowd`: 50 callers of each node. Other programs kept the cores busy, too: the load was "
+        f"{measured['load_average_after'][2]:.0f}."
     )
     found = measured["figures"]
     shown = []
     for store in ("postgres", "redis"):
-        for work in ("accept", "batch", "drain"):
+        for work in ("accept", "crowd", "batch", "drain"):
             for nodes in (1, 2, 3):
                 key = f"{store} {nodes} {work}"
                 if f"{key} per s" in found:

@@ -102,6 +102,31 @@ def fail(future: "asyncio.Future[T]", error: BaseException) -> None:
         future.set_exception(error)
 
 
+class HeldBots:
+    """The bots that this node holds, as far as its last beat tells. Of letters that it accepts for them nobody else needs to
+    hear, since who holds them next reads them in the store; of letters that others accept, it needs to hear only for them."""
+
+    def __init__(self) -> None:
+        self._bots: frozenset[int] | None = None  # it never beat: it serves nobody, or hears for one who does
+        self._until = float("-inf")
+
+    def beaten(self, bots: Iterable[int], *, until: float) -> None:
+        """`until`: by the loop's clock, and no later than by the server's."""
+        self._bots, self._until = frozenset(bots), until
+
+    def gone(self, bots: Iterable[int]) -> None:
+        self._bots = None if self._bots is None else self._bots.difference(bots)
+
+    @property
+    def surely(self) -> frozenset[int]:
+        """Those that nobody else holds now."""
+        is_over = asyncio.get_running_loop().time() >= self._until
+        return frozenset() if self._bots is None or is_over else self._bots
+
+    def may_be(self, bot_id: int) -> bool:
+        return self._bots is None or bot_id in self._bots
+
+
 # News between nodes: collected while a commit is made, told after it in one short line, merged by who hears several.
 
 
@@ -191,6 +216,11 @@ class NodeNews:
     def add(self, other: "NodeNews") -> None:
         self._take(other.written(""))
 
+    def leave_out(self, bots: frozenset[int]) -> None:
+        """Nobody else needs to hear what was accepted for these."""
+        for bot_id in bots & self._accepted.keys():
+            del self._accepted[bot_id]
+
     # ---- on the wire ----
 
     def line(self, node: str) -> str:
@@ -230,19 +260,21 @@ class NodeNews:
 
     # ---- as it is heard ----
 
-    def hear(self, line: str | bytes, *, besides: str) -> None:
-        """Take up what another node said. What comes from `besides` is one's own, and no news."""
+    def hear(self, line: str | bytes, *, besides: str, may_be: Callable[[int], bool] = lambda bot_id: True) -> None:
+        """Take up what another node said. What comes from `besides` is one's own, and no news. `may_be`: whether letters that
+        were accepted for a bot are this node's to send."""
         try:
             said = _decode(line)
         except msgspec.DecodeError:
             self.everything()  # another version of Peik, or another program's: look for oneself
             return
         if said.node != besides:
-            self._take(said)
+            self._take(said, may_be)
 
-    def _take(self, said: _Line) -> None:
+    def _take(self, said: _Line, may_be: Callable[[int], bool] = lambda bot_id: True) -> None:
         for bot_id, first_id, last_id in said.accepted:
-            self.accepted(bot_id, first_id, last_id)
+            if may_be(bot_id):
+                self.accepted(bot_id, first_id, last_id)
         for text, letter_ids in said.ended.items():
             if letter_ids:
                 self.ended(int(text), letter_ids)

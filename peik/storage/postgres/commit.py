@@ -8,6 +8,7 @@ sees all that was asked for before it.
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+import asyncpg  # type: ignore[import-untyped,unused-ignore]
 import msgspec
 
 from peik.core.letter import Backoff, Draft, Letter, State
@@ -53,19 +54,47 @@ async def write(session: PostgresSession, slots: Sequence[Slot]) -> None:
 
 
 async def _insert_numbered(session: PostgresSession, slots: Sequence[Slot]) -> None:
-    per_bot: Counter[int] = Counter()
-    for slot in slots:
-        slot.number = per_bot[slot.draft.bot_id]  # its place among those of its bot, until the answer is there
-        per_bot[slot.draft.bot_id] += 1
+    per_bot = _places(slots)
     columns = zip(*[_plain_row(slot) for slot in slots], strict=True)
     made = await session.returned(_SQL["accept_numbered"], list(per_bot), list(per_bot.values()), *columns)
     if len(made) != len(slots):
-        none = [0] * len(per_bot)
-        served = await numbers(session, list(per_bot), none, in_lane=none, apart=none)
-        raise _unknown(next(bot_id for bot_id in per_bot if bot_id not in served))
+        raise await _one_unknown(session, list(per_bot))
     _note(slots, made)
     for slot, row in zip(slots, made, strict=True):
         slot.number = row[3]
+
+
+async def _insert_at_once(session: PostgresSession, slots: Sequence[Slot]) -> None:
+    """With the commit, in one call of the server."""
+    per_bot = _places(slots)
+    columns = zip(*[_plain_row(slot) for slot in slots], strict=True)
+    try:
+        row = await session.row(_SQL["accept_at_once"], list(per_bot), list(per_bot.values()), *columns)
+    except asyncpg.NoDataFoundError:
+        raise await _one_unknown(session, list(per_bot)) from None
+    assert row is not None
+    ids, taken, chats = row
+    session.changes += len(ids)
+    for slot, letter_id, number in zip(slots, ids, taken, strict=True):
+        slot.letter_id, slot.number = letter_id, number
+    for slot, chat in zip(slots, chats or (), strict=False):
+        if chat is not None:
+            slot.draft = msgspec.structs.replace(slot.draft, chat=queries.decode(chat), is_moved=True)
+
+
+def _places(slots: Sequence[Slot]) -> Counter[int]:
+    """How many letters each bot gets. Each slot gets its place among those of its bot, until its number is known."""
+    per_bot: Counter[int] = Counter()
+    for slot in slots:
+        slot.number = per_bot[slot.draft.bot_id]
+        per_bot[slot.draft.bot_id] += 1
+    return per_bot
+
+
+async def _one_unknown(session: PostgresSession, bots: Sequence[int]) -> NotFound:
+    none = [0] * len(bots)
+    served = await numbers(session, bots, none, in_lane=none, apart=none)
+    return _unknown(next(bot_id for bot_id in bots if bot_id not in served))
 
 
 async def _take_numbers(session: PostgresSession, slots: Sequence[Slot]) -> None:
@@ -304,6 +333,20 @@ class PostgresBatch:
         self._marks.extend((letter, epoch, at_ms) for letter in marks)
 
     # ---- writing ----
+
+    @property
+    def is_one_call(self) -> bool:
+        """Whether all of it can be written and committed by `accept_at_once`: letters with the usual terms, as most commits
+        have, and nothing else."""
+        return bool(self._slots) and all(
+            is_plain(slot) and slot.draft.trace is None and not slot.draft.is_judged for slot in self._slots
+        )
+
+    async def accept_at_once(self) -> None:
+        """Instead of a transaction around `flush`."""
+        await _insert_at_once(self.session, self._slots)
+        tell(self.telling, self._slots)
+        self._slots, self._keys = [], {}
 
     async def flush(self) -> None:
         """Write what was added until now. Done before other work of the same commit, and at its end."""

@@ -69,6 +69,11 @@ def may_repeat(error: BaseException) -> bool:
     return isinstance(error, _PASSING)
 
 
+def may_be_late(error: BaseException) -> bool:
+    """Whether it may have come after the commit of a call that goes on after it."""
+    return isinstance(error, asyncpg.QueryCanceledError | asyncpg.OutOfMemoryError)
+
+
 def is_bad_value(error: BaseException) -> bool:
     """Whether a value cannot be kept: the caller's mistake, not the store's."""
     return isinstance(error, (*_BAD_TEXT, asyncpg.DataError)) or (

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from peik import __version__
 from peik.core.letter import Letter
 from peik.core.nodes import Beat, News, NodeRecord
-from peik.storage.news import NodeNews
+from peik.storage.news import HeldBots, NodeNews
 from peik.storage.postgres import reads, session
 from peik.storage.postgres.errors import is_gone, is_refusal, translate
 from peik.storage.postgres.queries import NamedQuery, load
@@ -29,6 +29,7 @@ T = TypeVar("T")
 _SQL = load("nodes.sql")
 _LINES_MAX = 1000  # heard and not asked for: who has so much to read reads everything
 _PAUSE_S = 0.5  # between tries to reach a server that is away
+_TELL_S = 0.005  # between two lines: a busy node is heard two hundred times a second, and pays for no more
 
 
 class Neighbourhood:
@@ -43,11 +44,14 @@ class Neighbourhood:
         self._patience_s = patience_s
         self._session: PostgresSession | None = None
         self._one_at_a_time = asyncio.Lock()
+        self.held = HeldBots()
         self._heard = NodeNews()
         self._lines = 0
         self._stir = asyncio.Event()  # something was heard, or the connection is lost
         self._untold = NodeNews()
         self._telling: asyncio.Task[None] | None = None
+        self._told_at = float("-inf")
+        self._loop = asyncio.get_running_loop()
 
     async def open(self) -> None:
         await self._connected()
@@ -88,6 +92,7 @@ class Neighbourhood:
 
     def tell(self, telling: NodeNews) -> None:
         """The others hear of it soon. Nobody waits for that, and what comes meanwhile is told together."""
+        telling.leave_out(self.held.surely)
         self._untold.add(telling)
         self._tell_on()
 
@@ -98,6 +103,10 @@ class Neighbourhood:
     async def _tell(self) -> None:
         try:
             while self._untold:
+                since_s = self._loop.time() - self._told_at
+                if since_s < _TELL_S:
+                    await asyncio.sleep(_TELL_S - since_s)
+                self._told_at = self._loop.time()
                 telling, self._untold = self._untold, NodeNews()
                 try:
                     await self._ring(telling.line(self._node))
@@ -151,7 +160,7 @@ class Neighbourhood:
             self._heard = NodeNews()
             self._heard.everything()
         else:
-            self._heard.hear(line, besides=self._node)
+            self._heard.hear(line, besides=self._node, may_be=self.held.may_be)
         if self._heard:
             self._stir.set()
 
@@ -203,6 +212,7 @@ class PostgresNodes:
     # ---- leases ----
 
     async def beat(self, *, is_draining: bool = False) -> Beat:
+        asked_at = asyncio.get_running_loop().time()
         row = await self._ask(
             lambda one: one.row(
                 _SQL["beat"],
@@ -216,14 +226,17 @@ class PostgresNodes:
         assert row is not None
         if row["is_news"]:
             self._tell_of_leases()
+        self._neighbourhood.held.beaten(row["bots"], until=asked_at + self._lease_s)
         return Beat(leases=dict(zip(row["bots"], row["epochs"], strict=True)), surplus=row["surplus"])
 
     async def release(self, bot_ids: Sequence[int]) -> None:
+        self._neighbourhood.held.gone(bot_ids)
         if await self._run(_SQL["release"], node=self._node, bots=list(bot_ids)):
             self._tell_of_leases()
 
     async def leave(self) -> None:
         """Give everything back. If the server is away it ends by itself."""
+        self._neighbourhood.held.beaten((), until=0.0)
         try:
             given = await self._neighbourhood.ask(lambda one: one.number(_SQL["leave"], node=self._node))
         except Exception as error:

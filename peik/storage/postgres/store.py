@@ -215,7 +215,9 @@ class PostgresStore(OpenPostgres, SqlKeys):
 
         keyed = [(one.bot_id, one.idempotency_key) for one in drafts if one.idempotency_key is not None]
         bots = {one.bot_id for one in drafts}
-        self._writer.submit(PostgresOperation(prepare, done, weight=len(drafts), tallies=bots, keys=keyed))
+        self._writer.submit(
+            PostgresOperation(prepare, done, weight=len(drafts), tallies=bots, keys=keyed, only_adds=not keyed)
+        )
         return await future
 
     # ---- the sender's ----

@@ -17,7 +17,7 @@ from peik.errors import InDoubt, Problem
 from peik.storage.executor import Finished
 from peik.storage.news import Listened, NodeNews, answer, fail
 from peik.storage.postgres.commit import PostgresBatch
-from peik.storage.postgres.errors import CommitFailed, is_gone, is_unavailable, may_repeat, translate
+from peik.storage.postgres.errors import CommitFailed, is_gone, is_unavailable, may_be_late, may_repeat, translate
 from peik.storage.postgres.queries import load
 from peik.storage.postgres.session import PostgresPool, PostgresSession, end
 
@@ -27,6 +27,7 @@ _SQL = load("letters.sql")
 _LETTERS_PER_COMMIT_MAX = 10_000  # a bound on how long one commit keeps the others waiting
 _TRIES = 5  # of a batch that other nodes stand in the way of
 _TROUBLE_S = 10.0  # longer than any engine waits before it tries again
+_SURELY_THERE_S = 1.0  # since its last answer: so long is a connection taken for alive without being asked
 
 UNKNOWN = "Whether it was stored is not known: the connection was lost at the commit."
 
@@ -35,10 +36,11 @@ class PostgresOperation(Generic[T]):
     """Something to write. `prepare` adds it to a batch and returns how to read its answer after the commit.
 
     `tallies` and `inboxes` are the bots whose letters and whose updates it writes, as far as that is known before: they are
-    locked together, in order. `keys` are the idempotency keys (bot, key) that it will ask for.
+    locked together, in order. `keys` are the idempotency keys (bot, key) that it will ask for. `only_adds`: its `prepare` asks
+    the server nothing, and cannot fail.
     """
 
-    __slots__ = ("done", "inboxes", "keys", "prepare", "tallies", "weight")
+    __slots__ = ("done", "inboxes", "keys", "only_adds", "prepare", "tallies", "weight")
 
     def __init__(
         self,
@@ -49,9 +51,11 @@ class PostgresOperation(Generic[T]):
         tallies: Iterable[int] = (),
         inboxes: Iterable[int] = (),
         keys: Sequence[tuple[int, str]] = (),
+        only_adds: bool = False,
     ) -> None:
         self.prepare = prepare
         self.done = done
+        self.only_adds = only_adds
         self.weight = weight
         self.tallies = frozenset(tallies)
         self.inboxes = frozenset(inboxes)
@@ -87,6 +91,7 @@ class PostgresWriter:
         self.commits = 0
         self._step = 0
         self._doubts: list[_Doubt] = []
+        self._answered_at = float("-inf")
         self._waiting: list[PostgresOperation[object]] = []
         self._serving: asyncio.Task[None] | None = None
         self._trouble: tuple[BaseException, float] | None = None  # the store's own last refusal, and when
@@ -186,32 +191,47 @@ class PostgresWriter:
         inboxes = frozenset[int]().union(*(one.inboxes for one in operations))
         batch = PostgresBatch(session, step=self._step, locked=tallies)
         session.changes = 0
-        is_ending = False
-        try:
-            await session.connection.execute(_begin(tallies, inboxes))
-            for doubt in self._doubts:
-                await session.run(_SQL["forget_marks"], letters=doubt.letters, epochs=doubt.epochs, step=doubt.step)
-            keys = [key for operation in operations for key in operation.keys]
-            if keys:
-                await batch.look_up(keys)
+        # A connection that was quiet for long may be gone without a sign: asked in one call, nobody knew whether it was stored.
+        is_fresh = self._loop.time() - self._answered_at < _SURELY_THERE_S
+        readers: list[Callable[[], object]] | None = None
+        if is_fresh and not self._doubts and all(one.only_adds for one in operations):
             readers = [await operation.prepare(batch) for operation in operations]
-            await batch.flush()
-            is_ending = True
-            tag = await session.connection.execute("COMMIT")
-            if tag != "COMMIT":
-                raise CommitFailed(f"the commit ended as {tag}")
+        is_one_call = is_ending = readers is not None and batch.is_one_call
+        try:
+            if is_one_call:
+                await batch.accept_at_once()
+            else:
+                await session.connection.execute(_begin(tallies, inboxes))
+                readers = readers or await self._prepared(batch, operations)
+                await batch.flush()
+                is_ending = True
+                tag = await session.connection.execute("COMMIT")
+                if tag != "COMMIT":
+                    raise CommitFailed(f"the commit ended as {tag}")
         except BaseException as error:
             await self._undo(session, error)
-            if is_ending and is_gone(error):
+            if is_ending and (is_gone(error) or (is_one_call and may_be_late(error))):
                 self._remember_doubt(batch)
                 raise _LostAtCommit(error) from error
             raise
+        assert readers is not None
+        self._answered_at = self._loop.time()
         self._doubts.clear()
         if session.changes:  # a commit of nothing proves nothing
             self.commits += 1
             self._trouble = None
             self._tell(batch.telling)
         return [read() for read in readers]
+
+    async def _prepared(
+        self, batch: PostgresBatch, operations: list[PostgresOperation[object]]
+    ) -> list[Callable[[], object]]:
+        for doubt in self._doubts:
+            await batch.session.run(_SQL["forget_marks"], letters=doubt.letters, epochs=doubt.epochs, step=doubt.step)
+        keys = [key for operation in operations for key in operation.keys]
+        if keys:
+            await batch.look_up(keys)
+        return [await operation.prepare(batch) for operation in operations]
 
     async def _connected(self) -> PostgresSession:
         if self._session is None or self._session.connection.is_closed():

@@ -12,7 +12,7 @@ from peik.core.letter import Draft, Letter
 from peik.core.nodes import News
 from peik.outbox.store import AcceptedLetter, StoreListener, Stub
 from peik.storage.executor import Finished
-from peik.storage.news import NodeNews
+from peik.storage.news import HeldBots, NodeNews
 from peik.storage.redis import letters
 from peik.storage.redis.client import RedisClient, Script, _run, _script, translate
 from peik.storage.redis.records import encode
@@ -59,7 +59,10 @@ class Commits:
         if not self._fresh:
             return
         fresh, self._fresh = self._fresh, []
-        self._bell.tell(lambda telling: letters.tell_fresh(telling, fresh))
+        ours = self._bell.held.surely
+        theirs = [letter for letter in fresh if letter.bot_id not in ours]
+        if theirs:
+            self._bell.tell(lambda telling: letters.tell_fresh(telling, theirs))
         try:
             self.offer(fresh)
         except Exception as error:  # noqa: BLE001  what comes after it is another operation's
@@ -269,6 +272,7 @@ class RedisNews:
         self._client = client
         self._node = node
         self._channel = client.prefix + "news"
+        self.held = HeldBots()
         self._unsaid = NodeNews()
         self._saying: asyncio.Task[None] | None = None
         self._is_closing = asyncio.Event()
@@ -330,7 +334,7 @@ class RedisNews:
         if self._unread > _UNREAD_MAX:
             self._heard, self._unread = NodeNews(), 0
             self._heard.everything()
-        self._heard.hear(line, besides=self._node)
+        self._heard.hear(line, besides=self._node, may_be=self.held.may_be)
         if self._heard:
             self._has_heard.set()
 

@@ -8,6 +8,7 @@ own any more. Marks that were lost with that second are another matter: what the
 is why `durability` asks for `always`.
 """
 
+import asyncio
 from collections.abc import Iterator, Sequence
 
 import msgspec
@@ -62,6 +63,7 @@ class RedisNodes:
     # ---- leases ----
 
     async def beat(self, *, is_draining: bool = False) -> Beat:
+        asked_at = asyncio.get_running_loop().time()
         held, surplus, _, is_asked, started_at = await self._commits.write(
             "beat",
             __version__,
@@ -75,15 +77,18 @@ class RedisNodes:
         self._is_asked_to_drain = bool(is_asked)
         self._started_at_ms = started_at
         leases = {int(bot): int(epoch) for bot, epoch in zip(held[::2], held[1::2], strict=True)}
+        self._bell.held.beaten(leases, until=asked_at + self.lease_s)
         return Beat(leases=leases, surplus=surplus)
 
     async def release(self, bot_ids: Sequence[int]) -> None:
         if bot_ids:
+            self._bell.held.gone(bot_ids)
             bots = [str(bot_id) for bot_id in bot_ids]
             await self._commits.write("release", bots, news=lambda telling, _: telling.leases())
 
     async def leave(self) -> None:
         """Give everything back: others may take it at once."""
+        self._bell.held.beaten((), until=0.0)
         await self._commits.write("leave", news=lambda telling, was_node: telling.leases() if was_node else None)
 
     # ---- locks ----

@@ -55,18 +55,18 @@ class Heard:
         return any(bot == bot_id and first <= letter_id <= last for bot, first, last in self.accepted)
 
     def what(self) -> dict[str, object]:
-        """What was said, but for the fence."""
-        accepted = [one for one in self.accepted if one[0] != FENCE_BOT]
-        said = {**vars(self), "accepted": accepted, "ended": {bot: sorted(ids) for bot, ids in self.ended.items()}}
+        """What was said."""
+        said = {**vars(self), "ended": {bot: sorted(ids) for bot, ids in self.ended.items()}}
         return {name: value for name, value in said.items() if value not in (False, None) and value}
 
 
 async def hear(listener: Any, teller: Any) -> Heard:
-    """All that the listener hears up to a letter that the teller accepts now."""
-    (fence,) = await accept(teller, draft(1, bot_id=FENCE_BOT))
+    """All that the listener hears up to what the teller does now."""
+    await teller.hold(FENCE_BOT, 1, NOW)
     heard = Heard()
-    while not heard.names(FENCE_BOT, fence):
+    while FENCE_BOT not in heard.chats:
         heard.add(await listener.nodes.news())
+    heard.chats.remove(FENCE_BOT)
     return heard
 
 
@@ -115,6 +115,24 @@ async def test_the_first_time_that_matters_is_told(
 ) -> None:
     heard, _ = await hear_of(place, lambda one: accept(one, draft(1, **terms)))
     assert heard["due_at_ms"] == due_at_ms
+
+
+async def test_letters_of_a_bot_are_told_to_who_holds_it_and_to_nobody_by_who_does(place: SharedPlace) -> None:
+    async with place.open() as one, place.open(is_owner=False) as other, place.open(is_owner=False) as third:
+        await one.save_bot(BotRecord(bot_id=FENCE_BOT, token=Token("99:secret")))
+        await one.nodes.release([OTHER_BOT])
+        await third.nodes.beat()  # and takes what is free
+        await hear(one, other)
+        await hear(third, other)
+        ours, theirs = (await one.nodes.beat()).leases.keys(), (await third.nodes.beat()).leases.keys()
+        assert BOT in ours
+        for bot_id in (BOT, OTHER_BOT):
+            await accept(other, draft(1, bot_id=bot_id))
+        assert {bot_id for bot_id, _, _ in (await hear(one, other)).accepted} == {BOT, OTHER_BOT} & ours
+        assert {bot_id for bot_id, _, _ in (await hear(third, other)).accepted} == {BOT, OTHER_BOT} & theirs
+        for bot_id in (BOT, OTHER_BOT):
+            await accept(one, draft(1, bot_id=bot_id))
+        assert {bot_id for bot_id, _, _ in (await hear(other, one)).accepted} == {BOT, OTHER_BOT} - ours
 
 
 async def _dead(one: Any) -> int:
@@ -168,7 +186,7 @@ async def _newer_edit(one: Any) -> int:
 
 async def test_a_merged_edit_is_told_as_gone_from_its_lane(place: SharedPlace) -> None:
     heard, _ = await hear_of(place, lambda both: accept(both[0], edit()), _edit)
-    assert set(heard) == {"accepted", "lanes"}
+    assert set(heard) == {"lanes"}  # the new one is this node's own to send
     assert heard["lanes"] == LANES["lanes"]
 
 

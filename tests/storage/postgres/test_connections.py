@@ -8,7 +8,7 @@ import pytest
 
 from peik.core.lifecycle import settle
 from peik.core.nodes import News
-from peik.errors import StoreUnavailable
+from peik.errors import InDoubt, StoreUnavailable
 from peik.outbox.store import Tally
 from peik.storage.postgres.store import PostgresStore
 from tests.storage.acts import (
@@ -108,6 +108,9 @@ async def test_what_was_asked_on_a_connection_that_ends_in_the_middle_is_asked_a
         (letter_id,) = await accept(store, draft(1))
         rival = await asyncpg.connect(place.server.url, server_settings={"search_path": place.schema})
         await rival.execute("BEGIN; LOCK TABLE letters IN ACCESS EXCLUSIVE MODE")
+        store._writer._answered_at = float(
+            "-inf"
+        )  # it was quiet, so that the connection is asked before it gets letters
         both = asyncio.gather(store.letter(letter_id), accept(store, draft(1)))
         await until(lambda: locked_out(place, 2))
         ended = await waiting_pids(place)
@@ -118,6 +121,35 @@ async def test_what_was_asked_on_a_connection_that_ends_in_the_middle_is_asked_a
         view, _ = await both
         assert view is not None
         assert await tally(store) == Tally(waiting=2)
+
+
+async def test_nobody_knows_what_became_of_letters_whose_one_call_was_broken_off(place: PostgresPlace) -> None:
+    async with place.open() as store:
+        await accept(store, draft(1))
+        rival = await asyncpg.connect(place.server.url, server_settings={"search_path": place.schema})
+        for end in ("pg_terminate_backend", "pg_cancel_backend"):
+            await rival.execute("BEGIN; LOCK TABLE letters IN ACCESS EXCLUSIVE MODE")
+            accepting = asyncio.create_task(accept(store, draft(1)))
+            await until(lambda: locked_out(place, 1))
+            await place.run(f"SELECT {end}(pid) FROM unnest($1::integer[]) AS pid", await waiting_pids(place))
+            with pytest.raises(InDoubt):
+                await accepting
+            await rival.execute("ROLLBACK")
+            await accept(store, draft(1))
+        await rival.close()
+        assert await tally(store) == Tally(waiting=3)
+
+
+async def test_letters_are_on_the_disk_when_they_are_accepted_whatever_the_commit_waited_for(
+    place: PostgresPlace,
+) -> None:
+    async with place.open() as store:
+        flushed = 0
+        for _ in range(20):
+            await accept(store, draft(1))
+            (row,) = await place.run("SELECT pg_current_wal_flush_lsn() >= pg_current_wal_insert_lsn() AS is_flushed")
+            flushed += row["is_flushed"]
+        assert flushed >= 18  # the server may write for itself in between
 
 
 async def test_queries_outlive_a_change_of_their_tables(place: PostgresPlace) -> None:

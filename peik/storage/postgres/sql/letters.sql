@@ -52,6 +52,10 @@ LEFT JOIN chats AS c ON c.bot_id = v.bot_id AND c.chat = v.chat COLLATE "C"
 ORDER BY v.place
 RETURNING id, chat, moved, number
 
+-- name: accept_at_once
+-- The same with its locks and its commit, which outlives a power cut when this has answered: see 013.sql.
+CALL accept_at_once($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, NULL, NULL, NULL)
+
 -- name: accept_plain
 -- Letters with the usual terms beside others. One whose chat has another key by now waits under that one. Ids rise in the
 -- order of the arrays, since they are given after the sort.
