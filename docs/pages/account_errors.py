@@ -21,6 +21,7 @@ class Role(enum.Enum):
     CONNECTING = "Connecting"
     FOLLOWING = "Following what happens"
     READING = "Reading chats"
+    MEMBERS = "Reading members"
     FILES = "Fetching files"
     ASKING = "Joining, and contacts"
     SENDING = "Sending"
@@ -69,6 +70,12 @@ DOCUMENTED: dict[Role, dict[str, str]] = {
             "AUTH_KEY_DUPLICATED AUTH_KEY_PERM_EMPTY CHANNEL_INVALID CHANNEL_PRIVATE CHAT_ID_INVALID "
             "PEER_ID_INVALID TIMEOUT "
         ),
+    },
+    Role.MEMBERS: {
+        "channels.getParticipants": (
+            "CHANNEL_INVALID CHANNEL_PRIVATE CHAT_ADMIN_REQUIRED INPUT_CONSTRUCTOR_INVALID TIMEOUT"
+        ),
+        "messages.getFullChat": "CHAT_ID_INVALID PEER_ID_INVALID",
     },
     Role.FILES: {
         "messages.getMessages": "",
@@ -132,6 +139,7 @@ DOCUMENTED: dict[Role, dict[str, str]] = {
         "channels.deleteMessages": "CHANNEL_INVALID CHANNEL_PRIVATE MESSAGE_DELETE_FORBIDDEN",
         "messages.updatePinnedMessage": "BOT_ONESIDE_NOT_AVAIL",
         "messages.sendReaction": "MESSAGE_ID_INVALID REACTION_INVALID",
+        "upload.saveBigFilePart": "FILE_PARTS_INVALID FILE_PART_EMPTY FILE_PART_INVALID FILE_PART_SIZE_INVALID TIMEOUT",
         "upload.saveFilePart": "FILE_PART_EMPTY FILE_PART_INVALID INPUT_FETCH_FAIL SESSION_PASSWORD_NEEDED",
     },
 }
@@ -178,6 +186,13 @@ _BY_TROUBLE: dict[Role, dict[Trouble, str]] = {
         Trouble.FLOOD: "waited for, once for all that the account asks; the session is `flood_wait`",
         Trouble.OFFLINE: "tried again, at most an hour later each time; other chats go on; alert `session-behind`",
         Trouble.REFUSED: "this chat is given up until the next connect, and told of; other chats go on",
+    },
+    Role.MEMBERS: {
+        Trouble.REVOKED: "the session is `revoked` at its next request; alert `session-ended`",
+        Trouble.PASSWORD_NEEDED: "asked again after ten minutes; all else goes on",
+        Trouble.FLOOD: "waited for, once for all that the account asks; the list goes on where it was",
+        Trouble.OFFLINE: "asked again after ten minutes; all else goes on",
+        Trouble.REFUSED: "said where the members are listed; asked again at their next time",
     },
     Role.FILES: {
         Trouble.REVOKED: "the session is `revoked` at its next request; alert `session-ended`",

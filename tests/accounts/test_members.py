@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -9,7 +10,7 @@ from telethon import types
 
 from peik.accounts.client import AccountClient, ClientError, Trouble
 from peik.accounts.events import MembersRead
-from peik.accounts.members import PAGE
+from peik.accounts.members import AGAIN_S, PAGE
 from peik.accounts.registry import own_metadata, watched_of
 from peik.archive.store import EventFilter, MemberRecord
 from peik.errors import BadInput, Conflict
@@ -153,6 +154,43 @@ def test_a_chat_whose_members_are_not_shown_says_so_and_is_asked_at_its_next_tim
             await asyncio.sleep(DAY_S)
             assert watched_of(await stage.session())[chat_id].why is None
             assert len(await there(stage)) == 2
+
+    play(tmp_path, story)
+
+
+class Erring:
+    """Telegram has trouble with the first few lists."""
+
+    def __init__(self, inner: Any, times: list[None]) -> None:
+        self._inner = inner
+        self._times = times
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._inner, name)
+
+    async def members(self, *args: Any, **more: Any) -> Any:
+        if self._times:
+            self._times.pop()
+            raise ClientError(Trouble.OFFLINE, "Trouble inside Telegram (RPC_CALL_FAIL).")
+        return await self._inner.members(*args, **more)
+
+
+def test_trouble_inside_telegram_and_floods_are_waited_for_and_the_rest_goes_on(tmp_path: Path) -> None:
+    async def story(stage: Stage) -> None:
+        own(stage)
+        crowd(stage, 2 * PAGE)
+        await stage.registry.watch_members("s1", stage.team.chat_id, DAY_S)
+        stage.telegram.flood("members", 100)
+        times: list[None] = [None] * 3
+        began = stage.clock.mono()
+        async with running(stage, clients=lambda **w: Erring(stage.telegram.clients(**w), times)) as runner:
+            await until(lambda: runner.client)
+            stage.telegram.say(stage.private, stage.sara, "meanwhile")
+            await asyncio.sleep(5)
+            assert await stage.texts() == ["meanwhile"]
+            await until(lambda: stage.told_of(MembersRead), within_s=3600)
+            assert stage.clock.mono() - began >= 3 * AGAIN_S + 100
+            assert len(await there(stage)) == 2 * PAGE + 2
 
     play(tmp_path, story)
 

@@ -35,6 +35,7 @@ from tests.accounts.test_telethon_seeing import NEWS_CHAT, TEAM_CHAT, Stage, pla
 from tests.accounts.test_telethon_sending import carry
 from tests.accounts.tl_server import (
     CODE,
+    GROUP,
     INVITE,
     ME,
     NEWS,
@@ -250,6 +251,21 @@ def test_reading(method: str, name: str) -> None:
         is_list = method == "messages.getDialogs"
         with pytest.raises(ClientError) as caught:
             await (client.dialogs() if is_list else client.history(SARA, None, below=None, above=0, limit=10))
+        assert caught.value.trouble is taken_for(name)
+        assert caught.value.words
+
+    play(story)
+
+
+@pytest.mark.parametrize(("method", "name"), rows(Role.MEMBERS))
+def test_reading_members(method: str, name: str) -> None:
+    async def story(stage: Stage) -> None:
+        client: AccountClient = await stage.begin()
+        await until(lambda: stage.notebook.state is not None)
+        stage.server.fail(method, name)
+        chat = -GROUP if method == "messages.getFullChat" else TEAM_CHAT
+        with pytest.raises(ClientError) as caught:
+            await client.members(chat, None, offset=0, limit=200)
         assert caught.value.trouble is taken_for(name)
         assert caught.value.words
 
