@@ -87,7 +87,7 @@ def bring_over(
         list[str] | None,
         typer.Option(
             metavar="KIND",
-            help="letters, people or offset; of a crawler sessions, messages, events or logs; repeat it.",
+            help="letters, people, offset or bots; of a crawler sessions, messages, events or logs; repeat it.",
             rich_help_panel=_WHAT,
         ),
     ] = None,
@@ -115,16 +115,18 @@ def bring_over(
     try:
         with context.waiting("Reading"):
             plan = look(read, wanted)
-        if not plan.parts and plan.last_update_id is None:
+        if not plan.parts and plan.last_update_id is None and not plan.tokens:
             raise BadInput(code="nothing_found", detail=_nothing(plan))
         if dry_run:
             context.show(_document(plan, [], is_dry=True), lambda: _drawn(plan, is_done=False))
             return
-        bot_id = _bot_id(context, bot)
         if not (yes or context.is_json):
             _print(plan)
-        context.confirm(f"Bring this to bot {bot_id} at {context.client.place}?", is_sure=yes)
-        told = _bring(context, read, plan, wanted, bot_id)
+        told = _add_bots(context, plan, is_sure=yes)
+        if plan.parts or plan.last_update_id is not None:
+            bot_id = _bot_id(context, bot)
+            context.confirm(f"Bring this to bot {bot_id} at {context.client.place}?", is_sure=yes)
+            told += _bring(context, read, plan, wanted, bot_id)
     finally:
         read.close()
     context.show(_document(plan, told, is_dry=False), lambda: _drawn(plan, is_done=True))
@@ -148,7 +150,7 @@ def _wanted(
     from peik.importing.rows import ROLES, TableKind, instant_ms_of, word_of
     from peik.importing.transfer import ImportWanted
 
-    kinds = frozenset({TableKind.LETTERS, TableKind.PEOPLE, TableKind.OFFSET})
+    kinds = frozenset(TableKind) - {TableKind.RECEIVED}
     if only:
         names = {str(kind) for kind in kinds}
         if wrong := sorted(set(only) - names):
@@ -176,6 +178,22 @@ def _only_token(context: CommandContext) -> str | None:
     """The bot of the settings, if there is one."""
     tokens = context.config.tokens()
     return tokens[0].partition(":")[0] if len(tokens) == 1 else None
+
+
+def _add_bots(context: CommandContext, plan: "ImportPlan", *, is_sure: bool) -> list[str]:
+    """The bots whose tokens were found. Their tokens are sealed in the store."""
+    from peik.outbox.api import BotApi
+
+    known = _bots(context.client.document(BotApi.list_bots))
+    new = [token for token in plan.tokens if str(token.bot_id) not in known]
+    if not new:
+        return []
+    named = ", ".join(str(token.bot_id) for token in new)
+    context.confirm(f"Add the bots {named} at {context.client.place}?", is_sure=is_sure)
+    for token in new:
+        body = {"token": token.reveal(), "inbound": context.config.inbound}
+        context.client.document(BotApi.add_bot, body=body)
+    return [f"Added: bot {token.bot_id}." for token in new]
 
 
 def _nothing(plan: "ImportPlan") -> str:
@@ -278,6 +296,7 @@ def _document(plan: "ImportPlan", told: list[str], *, is_dry: bool) -> Document:
             for part in plan.parts
         ],
         "last_update_id": plan.last_update_id,
+        "bots": [str(token.bot_id) for token in plan.tokens],
         "not_brought": list(plan.left),
         "notes": told,
     }
@@ -297,6 +316,9 @@ def _drawn(plan: "ImportPlan", *, is_done: bool) -> "RenderableType":
     lines = [line for part in plan.parts for line in _told(part, is_done=is_done)]
     if plan.last_update_id is not None and not is_done:
         lines.append(f"The bot handled updates up to {plan.last_update_id}. Peik would go on behind it.")
+    if plan.tokens and not is_done:
+        named = ", ".join(str(token.bot_id) for token in plan.tokens)
+        lines.append(f"Tokens of bots: {named}. Peik would seal them, and show them to nobody.")
     lines += [f"Not brought: {sentence}" for sentence in plan.left]
     return Group(*map(plain, lines))
 

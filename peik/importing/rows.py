@@ -14,6 +14,7 @@ class TableKind(enum.StrEnum):
     LETTERS = "letters"
     PEOPLE = "people"
     OFFSET = "offset"
+    BOTS = "bots"  # tokens: telegram_settings(setting_key, bot_token)
     RECEIVED = "received"  # what people wrote to the bot: to send it to them would be an echo
 
 
@@ -97,6 +98,8 @@ def snake(name: str) -> str:
 def recognise(table: str, columns: Sequence[str]) -> TableShape | None:
     """What a table looks like. None: nothing that Peik could use."""
     known = {snake(column): column for column in columns}
+    if "bot_token" in known and not {"chat_id", "text"} & set(known):
+        return TableShape(kind=TableKind.BOTS, table=table, columns={"token": known["bot_token"]})
     return _offset(table, known) or _letters(table, known) or _people(table, known)
 
 

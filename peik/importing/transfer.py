@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from peik.core.token import Token
 from peik.errors import BadInput, Problem
 from peik.importing.api import ImportApi
 from peik.importing.rows import (
@@ -44,7 +45,7 @@ class ImportWanted(msgspec.Struct, frozen=True, kw_only=True):
     since_ms: int | None = None
     last_update_id: int | None = None
     bot_id: str | None = None  # whose place it is, where a table has those of several bots
-    kinds: frozenset[TableKind] = frozenset({TableKind.LETTERS, TableKind.PEOPLE, TableKind.OFFSET})
+    kinds: frozenset[TableKind] = frozenset(TableKind) - {TableKind.RECEIVED}
 
 
 class ImportPart(msgspec.Struct, kw_only=True):
@@ -72,6 +73,7 @@ class ImportPlan(msgspec.Struct, kw_only=True):
     name: str
     parts: list[ImportPart]
     last_update_id: int | None = None
+    tokens: list[Token] = msgspec.field(default_factory=list)  # of bots; never shown
     left: list[str] = msgspec.field(default_factory=list)  # tables that stay, each with why, in a sentence
 
 
@@ -82,6 +84,9 @@ def look(source: ImportSource, wanted: ImportWanted, step: Callable[[int], None]
         if shape.kind is TableKind.OFFSET:
             if plan.last_update_id is None:
                 plan.last_update_id = _last_update(source, shape, wanted.bot_id, plan.left)
+            continue
+        if shape.kind is TableKind.BOTS:
+            plan.tokens += _tokens(source, shape, plan.left)
             continue
         part = ImportPart(shape=shape)
         for _ in made_of(source, part, wanted, plan.name):
@@ -113,6 +118,20 @@ def _shapes(source: ImportSource, wanted: ImportWanted, left: list[str]) -> Iter
             shape = None if wanted.people_table is not None else as_people(table, columns, wanted.columns)
         if shape is not None and shape.kind in wanted.kinds:
             yield shape
+
+
+def _tokens(source: ImportSource, shape: TableShape, left: list[str]) -> list[Token]:
+    """Of each bot once. What is none is told by its row, without its words."""
+    found: dict[int, Token] = {}
+    for row in source.rows(shape.table):
+        text = str(row.values.get(shape.columns["token"]) or "")
+        try:
+            token = Token(text)
+        except BadInput:
+            left.append(f"{shape.table}, row {row.place}: what stands there is no bot token.")
+        else:
+            found.setdefault(token.bot_id, token)
+    return list(found.values())
 
 
 def _last_update(source: ImportSource, shape: TableShape, bot_id: str | None, left: list[str]) -> int | None:

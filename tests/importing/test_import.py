@@ -215,6 +215,26 @@ def test_of_several_bots_the_one_that_is_meant_has_its_own_place(shell: Shell) -
     assert "cannot be read" in broken.err
 
 
+def test_the_tokens_of_telegram_settings_become_bots_and_are_shown_to_nobody(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    sql = "CREATE TABLE telegram_settings (setting_key TEXT PRIMARY KEY, bot_token TEXT)"
+    rows = [("default", "7000001:AAsecret-one"), ("backup", "7000002:AAsecret-two"), ("same", "7000001:AAsecret-one")]
+    make(tmp_path / "app.db", sql, ("telegram_settings", [*rows, ("none", "not a token")]))
+    looked = shell.peik("import", "app.db", "--dry-run")
+    assert "Tokens of bots: 7000001, 7000002. Peik would seal them" in looked.out
+    assert "telegram_settings, row 4: what stands there is no bot token." in looked.out
+    brought = shell.peik("import", "app.db", "--yes")
+    assert brought.code == 0, brought
+    assert "Added: bot 7000001." in brought.err
+    again = shell.peik("import", "app.db", "--yes", "--json")
+    assert again.document["bots"] == ["7000001", "7000002"]
+    assert again.document["notes"] == []
+    assert [one["bot_id"] for one in shell.peik("bots", "list", "--json").document["bots"]] == ["7000001", "7000002"]
+    everything = looked.out + brought.out + brought.err + again.out
+    assert "AAsecret" not in everything
+    assert "not a token" not in everything
+
+
 def test_a_running_peik_takes_it_and_goes_on_behind_the_last_update(shell: Shell) -> None:
     with telegram(shell) as sim:
         sim.post("bots", token=TOKEN, username="old_bot")
