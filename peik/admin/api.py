@@ -194,7 +194,9 @@ class AuditQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 class AuditLineAnswer(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     at: Moment
-    who: Annotated[str, msgspec.Meta(description="A person, `key <name>`, `admin key` or `command line`.")]
+    who: Annotated[
+        str, msgspec.Meta(description="A person, `oidc <name>`, `key <name>`, `admin key` or `command line`.")
+    ]
     action: Annotated[str, msgspec.Meta(description="The operation of REST, or what the dashboard calls it.")]
     target: str
     outcome: Annotated[

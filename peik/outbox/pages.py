@@ -16,8 +16,9 @@ from peik.core.arrival import Arrival
 from peik.core.letter import Chat, LetterCall, Priority, State, priority_of
 from peik.core.lifecycle import UNCERTAIN
 from peik.core.trace import certainty, plain
-from peik.errors import BadInput, Problem
+from peik.errors import BadInput, Problem, StoreUnavailable
 from peik.inbox.answers import after_ms, ended_after_ms, text_of
+from peik.monitoring.values import OTHER
 from peik.outbox.answers import arrival_behind
 from peik.outbox.api import LetterQuery, MessageQuery
 from peik.outbox.message_log import MessageLogPage
@@ -64,6 +65,7 @@ class LetterPages:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._service = board.peik.outbox.service
+        self._breakdown = board.peik.watch.figures.breakdown
 
     def table(self) -> tuple[Page, ...]:
         # Before those of one letter, whose path would take these words for ids.
@@ -100,6 +102,7 @@ class LetterPages:
             told=told,
             tab_lines=await self._tabs(told, visitor),
             bots=bots_seen(self._service, visitor),
+            methods=await self._methods(visitor),
             acts=_acts_on(told.get("state")) if lines and visitor.may(Role.OPERATOR) else (),
             cursor=cursor,
             is_cut=is_cut,
@@ -135,11 +138,21 @@ class LetterPages:
             told=told,
             tab_lines=tabs,
             bots=bots_seen(self._service, visitor),
+            methods=await self._methods(visitor),
             cursor=page.cursor,
             is_cut=page.is_cut,
             is_filtered=bool(told.keys() - {"state"}),
             problem=problem,
         )
+
+    async def _methods(self, visitor: Visitor) -> list[str]:
+        """Those of the last week, the busiest first, to be offered in the filter. A key of some bots learns of no others'."""
+        if visitor.bot_ids is not None:
+            return []
+        try:
+            return [row.name for row in (await self._breakdown.seen("week")).rows("method") if row.name != OTHER]
+        except StoreUnavailable:
+            return []
 
     async def _tabs(self, told: Mapping[str, str], visitor: Visitor) -> list[tuple[str, str, int | None]]:
         """(state or "", address, how many). Counts that would have to be counted one by one are left out."""

@@ -11,7 +11,7 @@ from peik.web.dashboard.render import masked, number_text, unmasked
 from tests.dashboard.browser import browser, page_of
 from tests.dashboard.test_browser import sign_in
 from tests.dashboard.test_letters_pages import accept, dead, ended
-from tests.dashboard.visiting import House, visit
+from tests.dashboard.visiting import Answer, House, visit
 
 
 @pytest.mark.parametrize(
@@ -115,5 +115,74 @@ def test_who_pressed_the_wrong_button_gets_out_of_it(is_scripted: bool, tmp_path
             assert apart[1]["x"] - apart[0]["x"] - apart[0]["width"] >= 60
             await way_out.click()
             await expect(page.get_by_role("link", name=str(letter), exact=True)).to_be_visible()
+
+    visit(tmp_path, story)
+
+
+def test_filters_offer_what_is_there_and_nothing_of_other_bots(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        await dead(home, 2)
+        await ended(home, await accept(home, text="<b>&\"'", chat=31))
+        home.peik.watch.figures.breakdown.take()
+        async with home.visitor() as visitor:
+            page = await visitor.get("/admin/letters")
+            shown = offered(page)
+            assert {"31"} <= shown["chat_id"]
+            assert "sendMessage" in shown["method"]
+            assert any("Bad Request" in error for error in shown["error"])
+            found = await visitor.submit(page, "/admin/letters", error=min(shown["error"]))
+            assert "sendMessage" in found.text
+            assert found.status == 200
+            shown = offered(await visitor.get("/admin/audit"))
+            assert "sign_in" in shown["action"]
+            for path in (
+                "/admin/log",
+                "/admin/chats",
+                "/admin/jobs",
+                "/admin/arrivals",
+                "/admin/letters?text=nothing-like-it",
+            ):
+                assert (await visitor.get(path)).status == 200, path
+        async with home.visitor("read", bot_ids=frozenset({42})) as visitor:
+            assert not any(offered(await visitor.get("/admin/letters")).values())
+
+    visit(tmp_path, story)
+
+
+def offered(page: Answer) -> dict[str, set[str]]:
+    """What fields offer, by the name of the field that points to it."""
+    found: dict[str, set[str]] = {}
+    lists: dict[str, str] = {}
+    here = ""
+    for tag, values in page.tags:
+        if tag == "input" and "list" in values:
+            lists[values["list"]] = values["name"]
+        if tag == "datalist":
+            here = lists[values["id"]]
+            found[here] = set()
+        elif tag == "option" and here:
+            found[here].add(values["value"])
+        elif tag in ("select", "input", "label"):
+            here = ""
+    return found
+
+
+@pytest.mark.gate  # a browser
+@pytest.mark.parametrize("is_scripted", [True, False])
+def test_a_field_that_offers_words_can_still_be_filled_with_others(is_scripted: bool, tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        await dead(home, 1)
+        home.peik.watch.figures.breakdown.take()
+        async with browser() as opened, page_of(opened, is_scripted=is_scripted) as page:
+            await sign_in(page, home.url, "/admin/letters?lang=en")
+            field = page.locator("input[name=method]")
+            assert await field.get_attribute("list") == "offered-method"
+            assert await page.locator("datalist#offered-method option").count() >= 1
+            await field.fill("sendmesage")  # a slip: nothing is found, and it stands there to be mended
+            await page.get_by_role("button", name="Show", exact=True).click()
+            await expect(page.locator("input[name=method]")).to_have_value("sendmesage")
+            await page.locator("input[name=method]").fill("sendMessage")
+            await page.get_by_role("button", name="Show", exact=True).click()
+            await expect(page.locator("table.rows tbody tr")).to_have_count(1)
 
     visit(tmp_path, story)
