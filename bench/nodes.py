@@ -41,7 +41,7 @@ LETTERS = 20_000  # in each phase, of all nodes together
 CALLERS = 50  # of all nodes together; in a crowd, of each
 PHASES = ("accept", "crowd", "batch", "drain")
 BATCH = 500
-PATIENCE_S = 120.0
+PATIENCE_S = 600.0
 LOOK_S = 0.02
 
 Find = Callable[[str, float], None]

@@ -16,10 +16,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, Self, TextIO, TypeVar
 
-import structlog
-
 from peik.core.token import without_secrets
 from peik.erasure.model import ErasedCounts, ErasedPerson, Found, scrubbed
+
+# structlog takes rich for tracebacks wherever it finds it: 4 MB for as long as Peik runs, and `format_exc_info` writes ours.
+_rich = sys.modules.get("rich")
+sys.modules["rich"] = None  # type: ignore[assignment]
+try:
+    import structlog
+finally:
+    del sys.modules["rich"]
+    if _rich is not None:
+        sys.modules["rich"] = _rich
 
 QUEUE_MAX = 10_000  # lines; a disk that hangs must not fill the memory
 LAST_S = 5.0  # for the last lines, when Peik ends

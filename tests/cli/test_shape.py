@@ -149,14 +149,14 @@ def test_a_server_does_not_keep_what_only_other_commands_need() -> None:
     assert ran.stdout == "[]\n"
 
 
-def test_a_server_reads_its_own_flags_without_typer() -> None:
+def test_a_server_reads_its_own_flags_without_typer_and_logs_without_rich() -> None:
     program = """
 import sys
 import peik.app.serve
 from peik.app.cli import main
 
 def serve(config):
-    print(config.port, [name for name in ("typer", "pydantic") if name in sys.modules])
+    print(config.port, [name for name in ("typer", "pydantic", "rich") if name in sys.modules])
     return 7
 
 peik.app.serve.serve = serve
