@@ -60,7 +60,7 @@ def demo(
         ),
     ] = None,
     whom: Annotated[
-        str, typer.Option("--for", metavar="WHOM", help="The chapters for bot (who runs one), backend or all.")
+        str, typer.Option("--for", metavar="WHOM", help="The chapters for bot (who runs one), backend, crawler or all.")
     ] = "all",
     language: Annotated[
         str | None, typer.Option(metavar="LANGUAGE", help="en, fa, ru or uz; by default that of the locale.")
@@ -72,12 +72,12 @@ def demo(
     quick: Annotated[bool, typer.Option("--quick", hidden=True)] = False,
 ) -> None:
     """Watch Peik deliver through an outage, a crash and a flood. Needs no token and no network."""
-    from peik.demo.play import STORIES, Showing
+    from peik.demo.play import CRAWLER, STORIES, Showing
     from peik.demo.play import demo as play
     from peik.demo.screen import language_of, narration
 
-    if whom not in STORIES:
-        raise typer.BadParameter(f"{whom!r} is none of {', '.join(STORIES)}.", param_hint="--for")
+    if whom not in (*STORIES, CRAWLER):
+        raise typer.BadParameter(f"{whom!r} is none of {', '.join(STORIES)}, {CRAWLER}.", param_hint="--for")
     if language is not None and language not in narration.languages:
         raise typer.BadParameter(f"{language!r} is none of {', '.join(narration.languages)}.", param_hint="--language")
     is_watched = sys.stdin is not None and sys.stdin.isatty()  # else nobody is there to press Ctrl-C

@@ -18,8 +18,7 @@ from typing import TypeVar
 import msgspec
 
 from peik.app.serve import own_command
-from peik.demo.book import DemoBook, DemoCounts, DemoWatch, Promise, Stuck
-from peik.demo.screen import Screen, narration
+from peik.demo.screen import DemoBook, DemoCounts, DemoWatch, Promise, Screen, Stuck, narration
 from peik.demo.stage import TOKEN, DemoDeclined, DemoFate, DemoMessage, DemoPerson, DemoStage, Unanswered
 from peik.errors import StartError
 
@@ -546,10 +545,13 @@ _COUNT_S = 6.0  # and how long for all of its counting
 _AGAIN_S = 0.1
 
 
+CRAWLER = "crawler"  # has a story of its own
+
+
 class Showing(msgspec.Struct, frozen=True, kw_only=True):
     """What is shown, and how."""
 
-    story: str = "all"  # one of STORIES
+    story: str = "all"  # one of STORIES, or CRAWLER
     language: str = "en"
     is_once: bool = False
     is_quick: bool = False
@@ -560,6 +562,10 @@ class Showing(msgspec.Struct, frozen=True, kw_only=True):
 def demo(showing: Showing) -> int:
     """The exit code: 0 unless a letter was lost, or came twice without a word about it. Raises StartError."""
     narration.speak(showing.language)
+    if showing.story == CRAWLER:
+        from peik.demo.crawler import crawl
+
+        return crawl(showing)
     try:
         return asyncio.run(_perform(showing))
     except BrokenPipeError:  # `peik demo | head`: nobody reads on, and all is cleared away

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from peik.demo.book import DemoBook, Promise
+from peik.demo.screen import DemoBook, Promise
 from peik.demo.stage import DemoArrival, DemoFate
 from tests.patience import PATIENCE_S
 
@@ -136,6 +136,26 @@ def test_each_viewer_gets_chapters_of_their_own_in_their_language(
     accepted, delivered, lost, doubled, uncertain = counts(said)
     assert (lost, accepted - delivered) == (0, 1)
     assert doubled <= uncertain
+
+
+def test_the_crawlers_story_ends_with_everything_in_the_archive_once(tmp_path: Path) -> None:
+    with started("demo", "--once", "--quick", "--for", "crawler", folder=tmp_path) as demo:
+        said, _ = demo.communicate(timeout=PATIENCE_S)
+        assert demo.returncode == 0, said
+    assert "2 versions of the first" in said
+    assert "brought 30 older messages" in said
+    assert said.splitlines()[-1] == "written: 72 archived: 72 lost: 0 doubled: 0"
+    assert not list(tmp_path.iterdir())
+
+
+def test_the_crawlers_story_is_ended_by_ctrl_c_with_its_counts(tmp_path: Path) -> None:
+    with started("demo", "--no-once", "--quick", "--for", "crawler", folder=tmp_path) as demo:
+        said = read_until(demo, "5. Search")
+        demo.send_signal(signal.SIGINT)
+        rest, _ = demo.communicate(timeout=PATIENCE_S)
+        assert demo.returncode == 0, said + rest
+    assert re.fullmatch(r"written: (\d+) archived: \1 lost: 0 doubled: 0", rest.splitlines()[-1])
+    assert not list(tmp_path.iterdir())
 
 
 def test_the_browser_is_shown_the_dashboard_with_its_key(tmp_path: Path) -> None:
