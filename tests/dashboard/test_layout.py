@@ -17,8 +17,8 @@ pytestmark = pytest.mark.gate  # a browser, on every page
 DIRECTIONS = {"en": "ltr", "fa": "rtl"}
 
 # WCAG 2.2 A and AA, and what axe holds to be good practice; minor remarks are left out.
-_GRAVE = ("critical", "serious", "moderate")
-_VIOLATIONS = """async (grave) => (await axe.run(document, {
+GRAVE = ("critical", "serious", "moderate")
+VIOLATIONS = """async (grave) => (await axe.run(document, {
   runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"],
 })).violations.filter((one) => grave.includes(one.impact))
   .map((one) => `${one.id}: ${one.nodes.map((node) => node.html.slice(0, 160)).join(" | ")}`)"""
@@ -58,7 +58,7 @@ def test_axe_finds_nothing_serious_on_any_page(tmp_path: Path) -> None:
                             "document.querySelectorAll('main details').forEach((one) => (one.open = true))"
                         )
                         await page.evaluate(axe)
-                        if violations := await page.evaluate(_VIOLATIONS, sorted(_GRAVE)):
+                        if violations := await page.evaluate(VIOLATIONS, sorted(GRAVE)):
                             found[f"{name} in {language}"] = violations
                         if path == SIGN_IN:
                             await sign_in(page, demo.url)
@@ -77,7 +77,7 @@ def test_axe_sees_what_is_serious() -> None:
                 '<html lang="en"><title>x</title><main><p style="color: #ccc">pale</p><input></main>'
             )
             await page.evaluate(axe)
-            found = await page.evaluate(_VIOLATIONS, sorted(_GRAVE))
+            found = await page.evaluate(VIOLATIONS, sorted(GRAVE))
             assert {one.partition(":")[0] for one in found} >= {"color-contrast", "label"}
 
     asyncio.run(story())

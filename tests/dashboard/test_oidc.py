@@ -21,9 +21,11 @@ from peik.errors import StartError
 from peik.inbox.store import PushAnswer
 from peik.settings.config import Config, load
 from peik.web.dashboard.render import LANGUAGES
+from tests.clients import node
 from tests.dashboard.browser import browser, page_of
 from tests.dashboard.documents import opened
 from tests.dashboard.provider import CLIENT, SECRET, Provider, Signer, provider, settings_of
+from tests.dashboard.test_layout import GRAVE, VIOLATIONS
 from tests.dashboard.visiting import Answer, House, Visit, house
 from tests.storage.places import ManualClock
 
@@ -538,6 +540,25 @@ def test_a_browser_goes_to_another_site_and_comes_back_signed_in(is_scripted: bo
             await story(home, one)
 
     asyncio.run(whole())
+
+
+@pytest.mark.gate  # a browser
+def test_axe_finds_nothing_serious_on_the_sign_in_page_with_the_button(tmp_path: Path) -> None:
+    node.wanted(has_packages=True)
+    axe = (node.PACKAGES / "axe-core" / "axe.min.js").read_text()
+
+    async def story(home: House, there: Provider) -> None:
+        there.refuses = True
+        async with browser() as opened_one:
+            for language, is_dark in (("en", False), ("fa", True)):
+                async with page_of(opened_one, width=390, language=language, is_dark=is_dark, is_refused=True) as page:
+                    await page.goto(f"{home.url}/admin/sign-in")
+                    await page.locator("a.button.main").click()
+                    await page.evaluate(axe)
+                    assert await page.evaluate(VIOLATIONS, sorted(GRAVE)) == []
+                    assert await page.evaluate("document.documentElement.scrollWidth") == 390
+
+    visit(tmp_path, story)
 
 
 # ---- settings ----

@@ -11,9 +11,9 @@ from peik.core import events
 from peik.core.documents import DocumentStore
 from peik.core.letter import State
 from peik.core.lifecycle import Move
-from peik.core.outcome import Outcome
+from peik.core.outcome import Delivered, Outcome
 from peik.monitoring.counts import Counting
-from peik.monitoring.figures import COLLECTION, Figures
+from peik.monitoring.figures import COLLECTION, SPANS, Figures
 from peik.monitoring.pulse import COLLECTION as STANDINGS
 from peik.monitoring.pulse import LEFT_MS, NodeStanding, NodeStandings
 from peik.monitoring.values import Ongoing
@@ -47,6 +47,30 @@ async def files(standings: NodeStandings, documents: DocumentStore, is_so: Calla
             await asyncio.sleep(0.01)
     task.cancel()
     await asyncio.wait([task])
+
+
+def test_bots_and_methods_of_all_nodes_are_told_apart_on_every_store_also_after_their_end(place: Place) -> None:
+    async def story(place: Place, store: Any) -> None:
+        clock = place.clock
+
+        def node(name: str) -> Figures:
+            return Figures(counting=Counting(), documents=store.documents, node=name, clock=clock, settled=clock)
+
+        for name, bot_id in (("a", 5), ("b", 6), ("a", 5)):  # the last is the first one, started anew
+            one = node(name)
+            told = events.Settled(
+                bot_id=bot_id, letter_id=1, method="sendMessage", chat=1, move=Move.DELIVER, state=State.COMPLETED,
+                outcome=Delivered(result=b"true"), took_s=0.1, waited_s=0.2,
+            )  # fmt: skip
+            one.counting([told])
+            await one.close()
+            clock.pass_ms(1000)
+        for span in SPANS:
+            seen = await node("c").breakdown.seen(span)
+            assert {row.name: row.total.done for row in seen.rows("bot")} == {"5": 2, "6": 1}
+            assert {row.name: row.total.done for row in seen.rows("method")} == {"sendMessage": 3}
+
+    play(place, story)
 
 
 def test_what_one_node_counted_is_shown_by_another_also_after_its_end(place: Place) -> None:
