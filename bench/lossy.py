@@ -19,8 +19,7 @@ from peik.settings.config import load
 from peik.storage.executor import InlineExecutor
 from peik.telegram.port import Request
 from peik.testing import Telegram
-from peik.testing.simcarrier import SimCarrier
-from peik.testing.virtual import VirtualClock, run_virtual
+from peik.testing.virtual import SimCarrier, VirtualClock, run_virtual
 
 BOT_ID = 7_000_001
 TOKEN = f"{BOT_ID}:AAtest"

@@ -9,8 +9,8 @@ import msgspec
 
 from peik.core.outcome import NetworkFault, Reply
 from peik.telegram.port import Request
-from peik.testing.simcarrier import SimCarrier
 from peik.testing.telegram import Telegram
+from peik.testing.virtual import SimCarrier
 from simulation.processes import OUTSIDE, Process
 
 LATENCY_S = 0.05

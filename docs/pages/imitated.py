@@ -189,6 +189,16 @@ def _suites() -> list[str]:
     ]
 
 
+def _methods_without(rows: list[tuple[str, str]]) -> list[str]:
+    if not rows:
+        return []
+    return [
+        "## Methods without",
+        "They are answered, so that a bot goes on, and stand in the ledger if they change something at Telegram.",
+        table(("method", "what it does instead"), rows),
+    ]
+
+
 def imitated_parts() -> list[str]:
     methods, known = bot_api_methods(), said()
     ruled = sorted(name for name in methods if name in METHODS and name not in NOT_IMITATED)
@@ -206,7 +216,8 @@ def imitated_parts() -> list[str]:
     return [
         (
             f"What `peik sim` does with each of the {len(methods)} methods of Bot API {aiogram.__api_version__}: "
-            f"{len(ruled)} have rules of their own, {len(less)} have not. [The simulator](../simulator.md) says how to use it."
+            f"{len(ruled)} have rules of their own{f', {len(less)} have not' if less else ''}. "
+            "[The simulator](../simulator.md) says how to use it."
         ),
         "## Methods with rules of their own",
         (
@@ -214,9 +225,7 @@ def imitated_parts() -> list[str]:
             "in the code that carries the method out."
         ),
         table(("method", "fields that are not looked at"), rows),
-        "## Methods without",
-        "They are answered, so that a bot goes on, and stand in the ledger if they change something at Telegram.",
-        table(("method", "what it does instead"), less),
+        *_methods_without(less),
         "## Fields of objects",
         (
             f"Of the {len(types)} objects of the Bot API {len(types) - len(partly)} are known in whole; what is kept and given "
@@ -234,10 +243,11 @@ def imitated_parts() -> list[str]:
         *_suites(),
         "## Not at all",
         (
-            "Nothing is scaled, drawn or played: behind every size of a photo and every thumbnail lie the bytes of the whole, "
-            "so that their sizes in bytes are not Telegram's. Only `SimServer` fetches files, and from this machine "
-            "alone; what lies elsewhere the tester says (`telegram.web`). Bank cards in texts are not found. Where any chat may "
-            "be made up, gifts and stories may be as well, and nobody runs out of Stars. Nobody but the tester's people writes, "
-            "votes, joins or pays."
+            "Nothing is scaled, drawn or played: behind every size of a photo and every thumbnail lie the bytes of the "
+            "whole, so that their sizes in bytes are not Telegram's. Only `SimServer` fetches files, and from this "
+            "machine alone; what lies elsewhere the tester says (`telegram.web`). Bank cards in texts are not found, nor "
+            "links in rich messages, whose HTML and Markdown are read by the tags and marks of the documentation. Where "
+            "any chat may be made up, gifts and stories may be as well, and nobody runs out of Stars. Nobody but the "
+            "tester's people writes, votes, joins or pays."
         ),
     ]

@@ -359,7 +359,7 @@ def _decoded(text: str) -> bytes:
         raise BadInput(code="not_base64", detail="`base64` holds the file's bytes in base64.") from None
 
 
-class Deed(Order):
+class PeoplesOrder(Order):
     verb: ClassVar[str]
 
     def carry_out(self, telegram: Telegram) -> object:
@@ -419,8 +419,10 @@ def _deed(verb: str) -> type[Order]:
         else:
             fields.append((name, kind, parameter.default))
     namespace = {"verb": verb, "__annotations__": {"verb": ClassVar[str]}}
-    made = msgspec.defstruct(verb, fields, bases=(Deed,), namespace=namespace, kw_only=True, forbid_unknown_fields=True)
-    assert issubclass(made, Deed)
+    made = msgspec.defstruct(
+        verb, fields, bases=(PeoplesOrder,), namespace=namespace, kw_only=True, forbid_unknown_fields=True
+    )
+    assert issubclass(made, PeoplesOrder)
     return made
 
 

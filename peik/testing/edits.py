@@ -10,6 +10,7 @@ import msgspec
 from peik.testing.answer import Json, bad, encode, integer, integers, mapping, number, sequence, text_of
 from peik.testing.media import hidden
 from peik.testing.posting import caption, charge_edit, check_connection, inline_keyboard, known_chat, message_text
+from peik.testing.rich import plain, rich_message
 from peik.testing.sends import IDS_MAX, LIVE_FOREVER_S, Handler, album_item, checklist, close_poll
 from peik.testing.world import SimCall, SimChat, SimUser, World
 
@@ -32,8 +33,12 @@ _CONTENT = (
 
 
 def edit_text(world: World, call: SimCall) -> object:
-    nothing: Json = {"entities": None, "link_preview_options": None}
-    return _edit(world, call, nothing | message_text(world, call.params), needs="text")
+    nothing: Json = dict.fromkeys(("text", "entities", "link_preview_options", "rich_message"))
+    if call.params.get("rich_message"):
+        content: Json = {"rich_message": rich_message(world, call, call.params)}
+    else:
+        content = message_text(world, call.params)
+    return _edit(world, call, nothing | content, needs="text")
 
 
 def edit_caption(world: World, call: SimCall) -> object:
@@ -104,7 +109,7 @@ def _edit(world: World, call: SimCall, change: Json, *, needs: str) -> object:
         world.note_applied(call, text=str(change.get("text") or change.get("caption") or ""))
         return True
     chat, message = (None, call.bot.inline[inline_id]) if inline_id else _own_message(world, call, "edit")
-    if needs == "text" and "text" not in message:
+    if needs == "text" and "text" not in message and "rich_message" not in message:
         raise bad("there is no text in the message to edit")
     if needs == "media" and "text" in message:
         raise bad("there is no caption in the message to edit")
@@ -123,7 +128,7 @@ def _edit(world: World, call: SimCall, change: Json, *, needs: str) -> object:
         else:
             message[key] = held
     message["edit_date"] = int(call.now)
-    text = str(message.get("text") or message.get("caption") or "")
+    text = str(message.get("text") or message.get("caption") or "") or plain(message.get("rich_message")).rstrip()
     if chat is None:
         world.note_applied(call, text=text)
         return True

@@ -419,7 +419,7 @@ def inline_keyboard(params: Params, chat: SimChat | None = None) -> Json | None:
     if rows is None:
         return None
     shown = [
-        [_button(button) for button in row]
+        [checked_button(button) for button in row]
         for row in _check_rows(rows, 'field "inline_keyboard" of the InlineKeyboardMarkup must be an Array of Arrays')
     ]
     return {"inline_keyboard": [row for row in shown if row]} if any(shown) else None
@@ -461,7 +461,7 @@ _DEEDS = (
 )  # fmt: skip
 
 
-def _button(button: object) -> Json:
+def checked_button(button: object) -> Json:
     """One button as the chat shows it: with one deed, the first that it names."""
     if not isinstance(button, dict):
         raise bad("can't parse inline keyboard button: InlineKeyboardButton must be an Object")

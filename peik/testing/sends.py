@@ -32,6 +32,7 @@ from peik.testing.posting import (
     words,
     writable_chat,
 )
+from peik.testing.rich import plain, rich_message
 from peik.testing.world import KINDS, Game, SimCall, SimChat, World
 
 Handler = Callable[[World, SimCall], object]
@@ -143,12 +144,20 @@ def send_media_group(world: World, call: SimCall) -> object:
     ]
 
 
+def send_rich(world: World, call: SimCall) -> object:
+    shown = rich_message(world, call, call.params)
+    return _post(world, call, {"rich_message": shown}, text=plain(shown).rstrip())
+
+
 DRAFT_S = 30.0
 
 
 def send_draft(world: World, call: SimCall) -> object:
-    """sendMessageDraft: what the bot is writing just now. It is gone after half a minute, or when a message comes."""
-    content = _draft(world, call)
+    """What the bot is writing just now, rich or not. It is gone after half a minute, or when a message comes."""
+    if call.method == "sendRichMessageDraft":
+        content: Json = {"rich_message": rich_message(world, call, call.params, is_draft=True)}
+    else:
+        content = _draft(world, call)
     chat = writable_chat(world, call.bot, call.params)
     if not chat.is_private:
         raise bad("TEXTDRAFT_PEER_INVALID")
@@ -712,6 +721,8 @@ SENDS: dict[str, Handler] = {
     "sendVideoNote": send_media("video_note"),
     "sendSticker": send_media("sticker"),
     "sendMessageDraft": send_draft,
+    "sendRichMessageDraft": send_draft,
+    "sendRichMessage": send_rich,
     "sendMediaGroup": send_media_group,
     "sendPaidMedia": send_paid_media,
     "sendLivePhoto": send_live_photo,

@@ -22,8 +22,7 @@ from peik.settings.config import Config, load
 from peik.storage.executor import Executor, InlineExecutor
 from peik.testing import Telegram
 from peik.testing.accounts import Accounts, Person, SimClient
-from peik.testing.simcarrier import SimCarrier
-from peik.testing.virtual import VirtualClock, run_virtual
+from peik.testing.virtual import SimCarrier, VirtualClock, run_virtual
 from simulation.processes import Process
 from tests.accounts.inline_archive import InlineArchive
 

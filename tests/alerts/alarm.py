@@ -26,7 +26,7 @@ from peik.storage.executor import InlineExecutor
 from peik.storage.open import AnyStore, store_of
 from peik.storage.sqlite.store import SqliteStore
 from peik.testing import Options
-from peik.testing.simcarrier import SimCarrier
+from peik.testing.virtual import SimCarrier
 from tests.outbox.story import Stage, play_closed
 
 ADMIN = 99

@@ -19,7 +19,7 @@ from peik.core import events
 from peik.outbox.store import LetterFilter
 from peik.settings.config import load
 from peik.testing import Telegram
-from peik.testing.simcarrier import SimCarrier
+from peik.testing.virtual import SimCarrier
 from tests.alerts.alarm import ADMIN, RAISED, Pager, paging
 from tests.outbox.story import BOT, TOKEN, call
 from tests.patience import PATIENCE_S

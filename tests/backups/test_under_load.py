@@ -21,7 +21,7 @@ from peik.outbox.store import LetterFilter, LetterView
 from peik.settings.config import load
 from peik.testing import Options, Telegram
 from peik.testing.faults import Limits
-from peik.testing.simcarrier import SimCarrier
+from peik.testing.virtual import SimCarrier
 from tests.backups.test_stores import gone
 from tests.backups.trips import backups_in
 from tests.outbox.story import BOT, TOKEN, call

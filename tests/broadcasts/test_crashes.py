@@ -20,8 +20,7 @@ from peik.core.lifecycle import Move
 from peik.errors import Conflict
 from peik.storage.executor import Executor, InlineExecutor
 from peik.testing import Telegram
-from peik.testing.simcarrier import SimCarrier
-from peik.testing.virtual import VirtualClock
+from peik.testing.virtual import SimCarrier, VirtualClock
 from simulation import processes
 from simulation.node import SlowExecutor
 from simulation.processes import OUTSIDE, Process, WorldLoop, run_world

@@ -27,6 +27,7 @@ from aiogram.types import (
     InputMediaPhoto,
     InputPaidMediaPhoto,
     InputProfilePhotoStatic,
+    InputRichMessage,
     InputSticker,
     InputStoryContentPhoto,
     InputTextMessageContent,
@@ -85,6 +86,7 @@ def usual() -> dict[str, Any]:
         "sticker": InputSticker(sticker=file(), format="static", emoji_list=["🫖"]),
         "url": "",
         "receiver_user_id": USER,
+        "rich_message": InputRichMessage(markdown="# Tea"),
         "user_id": USER,
     }
 
@@ -143,6 +145,7 @@ async def particular(bot: Bot, telegram: Telegram) -> dict[str, dict[str, Any]]:
         "SavePreparedKeyboardButton": {"button": sharing},
         "SendChatJoinRequestWebApp": {"web_app_url": "https://tea.example"},
         "SendMessageDraft": {"chat_id": USER},
+        "SendRichMessageDraft": {"chat_id": USER},
         "SetPassportDataErrors": {"errors": []},
         "AnswerCallbackQuery": {"callback_query_id": telegram.press(TOKEN, USER, gone, "x", chat=FORUM)},
         "AnswerInlineQuery": {"inline_query_id": telegram.ask(TOKEN, USER, "inline"), "results": []},

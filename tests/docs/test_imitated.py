@@ -43,7 +43,7 @@ def test_every_field_of_every_method_and_object_is_read_or_stands_on_the_page() 
         if name not in NOT_IMITATED:
             assert fields - read_by(name, METHODS[name]) == set(re.findall(r"`(\w+)`", row)[1:])
     assert len(bot_api_types()) > 350
-    assert "| `RichBlockTable` |" in page  # which the simulator knows in part
+    assert "| `ChatFullInfo` |" in page  # which the simulator knows in part
 
 
 def test_every_suite_ran_both_ways_and_the_gateway_lost_no_test() -> None:

@@ -20,7 +20,7 @@ from peik.outbox.store import BotRecord
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
 from peik.telegram.port import Request
-from peik.testing.simcarrier import SimCarrier
+from peik.testing.virtual import SimCarrier
 from tests.outbox.story import BOT, TOKEN, Stage
 
 SOON_S = 3.0  # in virtual time: more than a poll's way there and back

@@ -17,7 +17,7 @@ from peik.settings.config import load
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.store import SqliteStore
 from peik.testing import Options, SimServer
-from peik.testing.simcarrier import SimCarrier
+from peik.testing.virtual import SimCarrier
 from tests.inbox.sources import SOON_S, Bench, OtherProgram, numbered, state, stored_in, text_of, texts, waiting, write
 from tests.outbox.story import BOT, TOKEN, Stage, play, play_closed
 

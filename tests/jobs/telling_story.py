@@ -20,8 +20,7 @@ from peik.jobs.wiring import JobLetters
 from peik.outbox.store import LetterFilter, LetterView
 from peik.storage.executor import InlineExecutor
 from peik.testing import Delivery, Options, Telegram
-from peik.testing.simcarrier import SimCarrier
-from peik.testing.virtual import VirtualClock, run_virtual
+from peik.testing.virtual import SimCarrier, VirtualClock, run_virtual
 from tests.outbox.story import BOT, TOKEN, Stage
 
 ANN = 501

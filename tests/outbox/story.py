@@ -22,8 +22,7 @@ from peik.settings.config import Config, load
 from peik.storage.executor import InlineExecutor
 from peik.storage.open import AnyStore, store_of
 from peik.testing import Options, Telegram
-from peik.testing.simcarrier import SimCarrier
-from peik.testing.virtual import VirtualClock, run_virtual
+from peik.testing.virtual import SimCarrier, VirtualClock, run_virtual
 
 TOKEN = "7000001:AAtest"
 BOT = 7000001

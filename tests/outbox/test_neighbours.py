@@ -13,7 +13,7 @@ from peik.core.token import Token
 from peik.storage.executor import InlineExecutor
 from peik.storage.sqlite.database import GUEST_LOOK_S
 from peik.telegram.port import Request
-from peik.testing.simcarrier import SimCarrier
+from peik.testing.virtual import SimCarrier
 from tests.outbox.story import BOT, Stage, call, play_closed
 
 NOTICED_S = 1.0

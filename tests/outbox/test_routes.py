@@ -20,7 +20,7 @@ from peik.storage.executor import InlineExecutor
 from peik.telegram.port import Request
 from peik.telegram.routes import PROBE_TIMEOUT_S, SILENCE_S, WATCH_S
 from peik.testing import Telegram
-from peik.testing.simcarrier import SimCarrier
+from peik.testing.virtual import SimCarrier
 from tests.outbox.story import BOT, Stage, call, play_closed
 
 TRIAL_S = 5.0

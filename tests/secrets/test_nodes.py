@@ -15,7 +15,7 @@ from peik.errors import StartError
 from peik.secrets.seals import is_sealed
 from peik.settings.config import load
 from peik.testing import Telegram
-from peik.testing.simcarrier import SimCarrier
+from peik.testing.virtual import SimCarrier
 from tests.outbox.story import BOT, TOKEN, call
 from tests.storage.shared_places import SHARED, SharedPlace
 
