@@ -7,6 +7,7 @@ any program that speaks to Telegram; the example in the repository is the one th
 import asyncio
 import contextlib
 import json
+import math
 import os
 import random
 import re
@@ -310,6 +311,9 @@ class DownloadsFound(msgspec.Struct, frozen=True, kw_only=True):
     stages: list[StageFound]
     memory: Trend
     handles: Trend
+    handles_at_rest: tuple[
+        int, int
+    ]  # before the first link, after the last: each download has some, and later stages have more
     tree_mib_max: float  # of the bot and all processes that it started, shared pages counted once
     tree_processes_max: int
     cpu_s_each: float  # of one download, its looks and all its processes
@@ -336,7 +340,7 @@ def capacity_of(work: DownloadWork, *, cpu_s_each: float, cores: int) -> list[Ca
         if wanted > by_places:
             needs.append(f"{-(-int(wanted * FILM_S) // 3600)} at once instead of {work.at_once}")
         if wanted > by_cpu:
-            needs.append(f"{wanted * cpu_s_each / 3600:.0f} cores instead of {cores}")
+            needs.append(f"{math.ceil(wanted * cpu_s_each / 3600)} cores instead of {cores}")
         words = f"{wanted:,.0f} downloads in its busiest hour; {work.at_once} at once do {by_places:,.0f}, this CPU {by_cpu:,.0f}"
         if needs:
             words += f": it needs {' and '.join(needs)}, or people wait"
@@ -520,6 +524,10 @@ class TreeWatch:
                 self.tree.append((now_s, sum(map(_proportional_bytes, pids)) / 2**20))
             await asyncio.sleep(WATCH_S)
 
+    def handles_now(self) -> int:
+        found = process_look(self._pid)
+        return 0 if found is None else found[1]
+
     def cpu_s(self) -> float:
         """Of the process and of all that it has started and that have ended."""
         try:
@@ -565,6 +573,7 @@ async def run_downloads(work: DownloadWork, *, seed: int, grow: Callable[[int], 
         try:
             await _ready(crowd, bot)
             before = sizes_of(folder)
+            resting = tree.handles_now()
             doing = asyncio.create_task(_all_stages(work, stages, crowd, server, tree))
             await asyncio.wait([doing, *tasks], return_when=asyncio.FIRST_COMPLETED)
             for task in tasks:
@@ -578,7 +587,16 @@ async def run_downloads(work: DownloadWork, *, seed: int, grow: Callable[[int], 
         if not bot.is_running:
             raise StartError("The bot has ended in the middle of the load. It said:\n" + "\n".join(bot.lines))
         return _found(
-            work, server, crowd, tree, stages=found, at_once_s=at_once_s, cpu_s=cpu_s, before=before, folder=folder
+            work,
+            server,
+            crowd,
+            tree,
+            stages=found,
+            at_once_s=at_once_s,
+            cpu_s=cpu_s,
+            before=before,
+            folder=folder,
+            resting=resting,
         )
 
 
@@ -680,6 +698,7 @@ async def _stage(users: int, films: list[AskedFilm], work: DownloadWork, crowd: 
     began_s, waiting_max = crowd.now_s, 0
     for film in films:
         film.due_s += began_s
+    for film in films:
         await asyncio.sleep(max(0.0, film.due_s - crowd.now_s))
         await crowd.say(film)
         waiting_max = max(waiting_max, _open(films, crowd.now_s))
@@ -730,11 +749,13 @@ def _found(
     cpu_s: float,
     before: dict[str, int],
     folder: Path,
+    resting: int,
 ) -> DownloadsFound:
     films, machine = server.films, this_machine("the bot's own")
     wanted = [film for film in films if film.kind.has_file]
     told, untold = crowd.told(films)
     memory, handles = trend(tree.memory, MEMORY), trend(tree.handles, HANDLES)
+    at_rest = (resting, tree.handles_now())
     left = left_in(folder, at_least=work.size_bytes)
     missing = sum(not film.came_s for film in wanted)
     doubled = sum(max(0, len(film.came_s) - 1) for film in wanted) + crowd.odd_files
@@ -751,9 +772,10 @@ def _found(
         if count
     ]
     broken += [f"{one.users_a_day:,} users a day were not kept up with" for one in stages if not one.kept_up]
-    for name, one in (("memory", memory), ("open handles", handles)):
-        if one.verdict is TrendVerdict.LEAK:
-            broken.append(f"{name}: {one.words}")
+    if memory.verdict is TrendVerdict.LEAK:
+        broken.append(f"memory: {memory.words}")
+    if at_rest[1] - at_rest[0] > HANDLES.allowed:
+        broken.append(f"open handles at rest: {at_rest[0]} before, {at_rest[1]} after")
     return DownloadsFound(
         machine=machine,
         work=work,
@@ -771,6 +793,7 @@ def _found(
         stages=stages,
         memory=memory,
         handles=handles,
+        handles_at_rest=at_rest,
         tree_mib_max=max((value for _, value in tree.tree), default=0.0),
         tree_processes_max=tree.processes_max,
         cpu_s_each=cpu_s,
@@ -852,7 +875,10 @@ def downloads_facts(found: DownloadsFound) -> list[tuple[str, str]]:
     rows += [
         ("memory of the bot", f"{memory.words}; {memory.highest:.0f} MiB at most"),
         ("with its downloads", f"{found.tree_mib_max:,.0f} MiB at most, in {found.tree_processes_max} processes"),
-        ("open handles", f"{handles.words}; {handles.highest:.0f} at most"),
+        (
+            "open handles",
+            f"at rest {found.handles_at_rest[0]} before and {found.handles_at_rest[1]} after; {handles.highest:.0f} at most",
+        ),
         ("CPU of one download", f"{found.cpu_s_each:.1f} s"),
         ("left on the disk", ", ".join(found.left) or "nothing"),
     ]

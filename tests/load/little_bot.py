@@ -1,5 +1,5 @@
 """A downloader bot in a hundred lines of Python's own library, with the faults that it is told to have: `leaves` a film behind,
-`silent` where there is none, `greedy` beyond its bounds, `cut` what it sends, `deaf` to /start."""
+`silent` where there is none, `greedy` beyond its bounds, `cut` what it sends, `holds` a file open for each, `deaf` to /start."""
 
 import http.client
 import json
@@ -15,6 +15,7 @@ from collections import defaultdict
 from typing import Any
 
 FAULTS = set(sys.argv[1:])
+HELD: list[Any] = []
 ROOT = f"{os.environ['PEIK_API_ROOT']}/bot{os.environ['BOT_TOKEN']}"
 PLACES = threading.Semaphore(999 if "greedy" in FAULTS else int(os.environ["MAX_CONCURRENT_DOWNLOADS"]))
 OF_ONE: dict[int, threading.Semaphore] = defaultdict(
@@ -59,6 +60,8 @@ def work(chat: int, url: str) -> None:
     if "leaves" in FAULTS:
         with tempfile.NamedTemporaryFile(delete=False) as file:
             file.write(content)
+    if "holds" in FAULTS:
+        HELD.append(open(os.devnull, "rb"))  # noqa: PTH123, SIM115  that is the fault
     send_film(chat, content[:-1] if "cut" in FAULTS else content)
     ask("deleteMessage", chat_id=chat, message_id=status["message_id"])
 

@@ -4,6 +4,7 @@ import asyncio
 import http.client
 import random
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable
@@ -16,6 +17,7 @@ from peik.errors import BadInput, StartError
 from peik.load import downloads
 from peik.load.downloads import (
     AskedFilm,
+    Crowd,
     DownloadsFound,
     DownloadWork,
     FilmServer,
@@ -85,6 +87,7 @@ def test_a_good_bot_is_told_so_with_how_many_at_once_and_what_it_said() -> None:
         ("silent", "people were not told that there is no file"),
         ("greedy", "more than allowed were fetched at once"),
         ("cut", "people did not get their file"),
+        ("holds", "open handles at rest"),
     ],
 )
 def test_a_fault_of_a_bot_is_found(fault: str, words: str) -> None:
@@ -123,6 +126,24 @@ def test_the_command_prints_a_verdict_and_keeps_a_page(tmp_path: Path) -> None:
     assert "Everybody got a file" in (tmp_path / "report.html").read_text()
     for wrong in (["--stages", "many"], ["--size", "1"], ["--store", "sqlite:///x.db"], ["--find-limit"]):
         assert shell.peik("load", "--downloads", *wrong).code == 2
+
+
+def test_links_that_nobody_has_sent_yet_are_not_waited_for() -> None:
+    class Quick(Crowd):
+        """Whoever asks has it at once."""
+
+        def __init__(self) -> None:
+            self.began_at = time.time() - 100.0
+
+        async def say(self, film: AskedFilm) -> None:
+            film.came_s.append(self.now_s)
+
+    work = DownloadWork(stages=(500,), for_s=0.3)
+    films = [film(number, PageKind.FILM) for number in range(3)]
+    for number, one in enumerate(films):
+        one.due_s = number * 0.1
+    found = asyncio.run(downloads._stage(500, films, work, Quick()))
+    assert (found.waiting_max, found.waiting_at_end, found.kept_up) == (0, 0, True)
 
 
 # ---- what it reckons ----
