@@ -7,6 +7,7 @@ import aiohttp
 import pytest
 from playwright.async_api import expect
 
+from peik.core.letter import State
 from peik.web.dashboard.render import masked, number_text, unmasked
 from tests.dashboard.browser import browser, page_of
 from tests.dashboard.test_browser import sign_in
@@ -184,5 +185,41 @@ def test_a_field_that_offers_words_can_still_be_filled_with_others(is_scripted: 
             await page.locator("input[name=method]").fill("sendMessage")
             await page.get_by_role("button", name="Show", exact=True).click()
             await expect(page.locator("table.rows tbody tr")).to_have_count(1)
+
+    visit(tmp_path, story)
+
+
+@pytest.mark.gate  # a browser
+@pytest.mark.parametrize("is_scripted", [True, False])
+def test_ticked_rows_are_dealt_with_after_every_mistake_on_the_way(is_scripted: bool, tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        ids = await dead(home, 3)
+        async with browser() as opened, page_of(opened, is_scripted=is_scripted, is_refused=True) as page:
+            await sign_in(page, home.url, "/admin/letters?state=failed&lang=en")
+
+            async def press(name: str) -> None:
+                await page.locator("form#ticked").get_by_role("button", name=name).click()
+
+            if not is_scripted:  # with a script, the buttons are there once something is ticked
+                await press("Delete")
+                await expect(page.get_by_text("Nothing is chosen")).to_be_visible()
+                await page.goto(f"{home.url}/admin/letters?state=failed")
+            await page.get_by_role("checkbox", name=f"Choose {ids[0]}").check()
+            await page.get_by_role("checkbox", name=f"Choose {ids[1]}").check()
+            await press("Delete")  # the wrong button
+            await expect(page.locator("main")).to_contain_text(str(ids[0]))
+            await expect(page.locator("main")).not_to_contain_text(str(ids[2]))
+            await page.get_by_role("link", name="No, go back").click()
+            for letter in ids:
+                await expect(page.get_by_role("link", name=str(letter), exact=True)).to_be_visible()
+            await page.get_by_role("checkbox", name=f"Choose {ids[2]}").check()
+            await press("Delete")
+            await page.get_by_role("button", name="Yes, delete them").click()
+            await expect(page.get_by_text("Messages deleted: 1")).to_be_visible()
+            await page.go_back()  # to the question, and once more
+            await page.reload()
+            await expect(page.get_by_role("button", name="Yes, delete them")).to_have_count(0)
+        states = [(await home.peik.outbox.service.letter(one)).state for one in ids[:2]]
+        assert states == [State.FAILED] * 2
 
     visit(tmp_path, story)

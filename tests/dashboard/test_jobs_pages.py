@@ -3,7 +3,12 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+from playwright.async_api import expect
+
+from tests.dashboard.browser import browser, page_of
 from tests.dashboard.households import visit_works
+from tests.dashboard.test_browser import sign_in
 from tests.dashboard.visiting import Answer, Visit
 from tests.web.accounts import until
 from tests.web.working import Works
@@ -86,5 +91,32 @@ def test_what_failed_says_why_and_the_hosts_say_how_they_are(tmp_path: Path) -> 
         assert (await browser.get("/admin/jobs/999999")).status == 404
         assert (await browser.get("/admin/jobs/what")).status == 422
         assert (await browser.get("/admin/jobs?state=odd")).status == 422
+
+    asyncio.run(visit_works(tmp_path, story))
+
+
+@pytest.mark.gate  # a browser
+@pytest.mark.parametrize("is_scripted", [True, False])
+def test_a_kind_is_bounded_and_paused_in_a_browser_with_the_mistakes_on_the_way(
+    is_scripted: bool, tmp_path: Path
+) -> None:
+    async def story(works: Works, visitor: Visit) -> None:
+        async with browser() as opened, page_of(opened, is_scripted=is_scripted, is_refused=True) as page:
+            await sign_in(page, visitor.url, "/admin/jobs/kinds/download?lang=en")
+            rate = page.locator("input[name=rate]")
+            await rate.fill("thirty")
+            await page.get_by_role("button", name="Set the rate").click()
+            await expect(page.get_by_text("a rate looks like").first).to_be_visible()
+            await expect(rate).to_have_value("thirty")
+            await rate.fill("30/m")
+            await page.get_by_role("button", name="Set the rate").click()
+            await expect(page.get_by_text("begin at 30/m burst 1")).to_be_visible()
+            await page.locator("input[name=why]").fill("Their site is down.")
+            await page.get_by_role("button", name="Pause").click()
+            await expect(page.get_by_text("Their site is down.").first).to_be_visible()
+            await page.reload()
+            await expect(page.get_by_role("button", name="Pause")).to_have_count(0)
+            await page.get_by_role("button", name="Resume").click()
+            await expect(page.get_by_text("Jobs of download go on.")).to_be_visible()
 
     asyncio.run(visit_works(tmp_path, story))
