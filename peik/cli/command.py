@@ -400,13 +400,13 @@ def tell(problem: Problem | StartError, *, is_json: bool, asked: str = "") -> in
         code, status, name = exit_of(problem), problem.status, problem.code
     words = as_typed(_HINTS.get(name, str(problem)))
     if is_json:
-        write_problem(code=name, status=status, detail=words)
+        write_problem(code=name, status=status, detail=words, asked=asked)
     else:
         _aside(f"peik: {words}" + (f" (asked: {asked})" if asked and asked not in words else ""))
     return code
 
 
-def write_problem(*, code: str, status: int, detail: str) -> None:
+def write_problem(*, code: str, status: int, detail: str, asked: str = "") -> None:
     import http
 
     body = {
@@ -415,6 +415,7 @@ def write_problem(*, code: str, status: int, detail: str) -> None:
         "status": status,
         "code": code,
         "detail": detail,
+        **({"asked": asked} if asked else {}),
     }
     _aside(msgspec.json.encode(body).decode())
 

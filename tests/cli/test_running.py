@@ -167,6 +167,7 @@ def test_problems_have_their_exit_codes(place: Place) -> None:
     assert (ran.code, ran.out, ran.problem["status"], ran.problem["code"]) == (3, "", 404, "unknown_letter")
     place = shell.environment["PEIK_URL"]
     assert shell.peik("status", "999999").err == f"peik: There is no letter 999999 here (any more). (asked: {place})\n"
+    assert shell.peik("status", "999999", "--json").problem["asked"] == place
     ran = shell.peik("stats", "--url", "http://127.0.0.1:1", "--json")
     assert (ran.code, ran.problem["code"]) == (5, "unreachable")
     ran = shell.peik("letters", "--stat", "failed", "--json")
