@@ -434,6 +434,7 @@ class Reconciler:
             return
         told = Counter(self._gaps)
         self._tried = set()
+        due = {one for one in self._retries.behind() if self._retries.is_due(one)}
         try:
             dialogs = {one.chat_id: one for one in await self._asking.dialogs(client)}
         except ClientError as error:
@@ -452,9 +453,9 @@ class Reconciler:
             if chat_id in dialogs or has_gap(state):
                 top = dialogs[chat_id].top_message_id if chat_id in dialogs else 0
                 await self._look_at_channel(client, state, top, is_new=chat_id not in known, told=told[chat_id])
-        for behind in self._retries.behind() - self._tried - {None, SHARED}:
+        for behind in due - self._tried - {None, SHARED}:
             known_of = states.get(behind or SHARED)
-            if self._retries.is_due(behind) and (known_of is None or not is_wanted(known_of)):
+            if known_of is None or not is_wanted(known_of):
                 self._retries.succeeded(behind)  # nothing is missing there any more
 
     async def _look_at_channel(
@@ -494,10 +495,14 @@ class Reconciler:
         else:
             mark = _reach(mark, {one for ids in here.values() for one in ids}, top)
             wanted = [chat_id for chat_id in here if _top_of(dialogs, chat_id) > mark]
+        # One that is not due is not read in this look, even if its time comes while others are.
+        is_all = True
         for chat_id in wanted:
-            if self._retries.is_due(chat_id):
-                await self._read(client, states[chat_id], above=mark)
-        if not all(self._retries.is_due(chat_id) for chat_id in wanted):
+            is_read = self._retries.is_due(chat_id)
+            if is_read and await self._read(client, states[chat_id], above=mark) is None:
+                is_read = chat_id in self._unread
+            is_all = is_all and is_read
+        if not is_all:
             self._retries.failed(SHARED, "One of them is behind.")
         else:
             self._retries.succeeded(SHARED)

@@ -10,6 +10,7 @@ from peik.accounts.budget import PatientRequests
 from peik.accounts.client import ClientError, Trouble
 from peik.accounts.events import ChatBehind, ChatReadAgain, ChatUnread, HolesFilled
 from peik.accounts.history import SHARED, ChatRetries, ChatStates, Reconciler, ask_for_crawl
+from peik.accounts.registry import secret_context
 from peik.archive.store import Message
 from peik.errors import StoreUnavailable
 from peik.wakeup import Wakeup
@@ -307,6 +308,40 @@ def test_a_gap_that_is_told_during_a_look_is_not_forgotten(tmp_path: Path) -> No
         await reconciler.look(client)
         assert not await reconciler.has_gaps()
         assert await stage.texts() == ["missed"]
+        await client.disconnect()
+
+    play(tmp_path, story)
+
+
+def test_a_chat_whose_time_comes_while_others_are_read_is_not_taken_for_read(tmp_path: Path) -> None:
+    """It failed, a further gap was told before it was due again, and the look at that one takes a while."""
+
+    async def story(stage: Stage) -> None:
+        failing: set[int | None] = {stage.group.chat_id}
+        secret = stage.vault.open((await stage.session()).secret or b"", context=secret_context("s1"))
+        inner = stage.telegram.clients(session_id="s1", agent_id="a", secret=secret, file=None, proxy=None)
+        await inner.connect()
+        client: Any = Failing(inner, failing)
+        reconciler = reconciler_of(stage)
+        await reconciler.begin(client)
+        for number in range(600):
+            stage.telegram.say(stage.private, stage.sara, f"p{number}")
+        stage.telegram.say(stage.group, stage.sara, "in the group")
+        await reconciler.note_gap(None, since_ms=0)
+        await reconciler.look(client)
+        assert "in the group" not in await stage.texts()
+        failing.clear()
+        due_at = reconciler._retries.next_at()
+        assert due_at is not None
+        await asyncio.sleep(due_at - stage.clock.mono() - 10)
+        await reconciler.note_gap(None, since_ms=0)
+        await reconciler.look(client)
+        for _ in range(20):
+            await asyncio.sleep(60)
+            if await reconciler.has_gaps():
+                await reconciler.look(client)
+        assert "in the group" in await stage.texts()
+        assert len(await stage.kept()) == 601
         await client.disconnect()
 
     play(tmp_path, story)
