@@ -258,8 +258,10 @@ def _same(name: str, value: object) -> object:
     reference = _reference_of(opened(value)) if name in _MESSAGE_ID_NAMES else None
     if reference is None:
         return _plain(value)
-    # As targets have always been written; another item of an album is another target.
-    return {"letter": reference.letter_id} | ({"item": reference.item} if reference.item else {})
+    # As targets have always been written; another item of an album is another target. What comes after a copy of the message
+    # takes the place of nothing that comes before it: else each would wait for the other.
+    more = {"item": reference.item} if reference.item else {}
+    return {"letter": reference.letter_id, **more} | ({"after": reference.after} if reference.after else {})
 
 
 _OPAQUE = frozenset(
@@ -282,16 +284,19 @@ def opened(value: object) -> object:
 
 class LetterReference(msgspec.Struct, frozen=True, kw_only=True):
     """A message that another letter makes. `item`: which one, of an album. `message_id`: what the bot called it, if it was told
-    a provisional id for it (see `peik.core.provisional`)."""
+    a provisional id for it (see `peik.core.provisional`). `after`: letters that must have ended as well, however they did."""
 
     letter_id: int
     item: int = 0
     message_id: int | None = None
+    after: tuple[int, ...] = ()
 
     def written(self) -> dict[str, object]:
         """As it stands in parameters."""
         plain: dict[str, object] = {"letter": str(self.letter_id)}
-        return plain if self.message_id is None else plain | {"item": self.item, "id": self.message_id}
+        if self.message_id is not None:
+            plain |= {"item": self.item, "id": self.message_id}
+        return plain | {"after": list(map(str, self.after))} if self.after else plain
 
 
 def references_in(params: str) -> list[LetterReference]:
@@ -313,8 +318,7 @@ def readdress(params: str, chat_id: int) -> str:
 
 def _awaited(given: dict[str, object]) -> int | None:
     """The letter that this call has to wait for, if any: of several the newest, which most likely ends last."""
-    found = _references_in(given)
-    return found[-1].letter_id if found else None
+    return max((letter for one in _references_in(given) for letter in (one.letter_id, *one.after)), default=None)
 
 
 def _references_in(given: dict[str, object]) -> list[LetterReference]:
@@ -328,14 +332,19 @@ def _filled(value: object, ids: Mapping[LetterReference, int]) -> object:
 
 
 def _reference_of(value: object) -> LetterReference | None:
-    if not isinstance(value, dict) or not {"letter"} <= set(value) <= {"letter", "item", "id"}:
+    if not isinstance(value, dict) or not {"letter"} <= set(value) <= {"letter", "item", "id", "after"}:
         return None
-    named, item, told = value["letter"], value.get("item", 0), value.get("id")
-    if isinstance(named, str) and _is_number(named):
-        named = int(named)
-    if _is_id(named) and isinstance(item, int) and 0 <= item < _NUMBER_MAX and (told is None or _is_id(told)):
-        return LetterReference(letter_id=named, item=item, message_id=told)
+    named, item, told = _plain(value["letter"]), value.get("item", 0), value.get("id")
+    listed = value.get("after", [])
+    after = tuple(_plain(one) for one in listed) if isinstance(listed, list) else (None,)
+    is_told = isinstance(item, int) and 0 <= item < _NUMBER_MAX and (told is None or _is_id(told))
+    if _is_id(named) and is_told and _are_ids(after):
+        return LetterReference(letter_id=named, item=item, message_id=told, after=after)
     raise BadInput(code="bad_reference", detail='A letter reference looks like {"letter": "<id of the letter>"}.')
+
+
+def _are_ids(values: tuple[object, ...]) -> TypeGuard[tuple[int, ...]]:
+    return all(map(_is_id, values))
 
 
 def _is_id(value: object) -> TypeGuard[int]:

@@ -16,7 +16,7 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.arrival import Arrival
-from peik.core.call import DROPPED, LetterReference, MessageRole, opened, read_call, replaced
+from peik.core.call import DROPPED, LetterReference, MessageRole, opened, read_call, references_in, replaced
 from peik.core.documents import DocumentStore, Filing
 from peik.core.letter import Chat, LetterCall, State
 from peik.core.methods import classify
@@ -47,7 +47,14 @@ _NEXT = f"{PREFIX}next"
 RESERVED = 256  # ids that a process takes at once: what it has not given when it ends is skipped
 LOOK_S = 1.0  # how long it takes until a node knows that another has given a bot its first
 PAGE = 500
+USERS_MAX = 20  # of one message, the newest
 TRIES = 5  # when somebody else changes the same at the same moment
+
+
+# What takes a message as it is, and what changes or removes it.
+_COPYING = ("forward", "copy")
+_CHANGING = ("edit", "delete", "stop")
+_FOLLOWING = ("edit", *_COPYING)
 
 
 class _Block(msgspec.Struct, frozen=True):
@@ -61,7 +68,20 @@ class _Block(msgspec.Struct, frozen=True):
     messages: list[int] | None = None  # as Telegram made them
     home: str | None = None  # the chat in which they are
     is_named: bool = False  # some call waits for them: they must be sent, also if they are deleted afterwards
-    is_followed: bool = False  # an edit waits for them: a newer one must not come before it
+    is_followed: bool = False  # an edit or a copy waits for them: a newer edit must not come before it
+    copies: list[int] = []  # letters that forward or copy them: what changes them later comes after those,
+    changes: list[int] = []  # and letters that change them before what copies them later
+
+    def before(self, method: str) -> list[int]:
+        """The letters that a call has to come after."""
+        if method.startswith(_COPYING):
+            return self.changes
+        return self.copies if method.startswith(_CHANGING) else []
+
+    def used(self, method: str, letter_id: int) -> "_Block":
+        if method.startswith(_COPYING):
+            return msgspec.structs.replace(self, copies=[*self.copies, letter_id][-USERS_MAX:])
+        return msgspec.structs.replace(self, changes=[*self.changes, letter_id][-USERS_MAX:])
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -407,24 +427,40 @@ class ProvisionalIds:
             if done is not None:
                 return done
             if not asked.is_deletion:
-                await self._follow(asked.bot_id, known, is_edit=asked.method.startswith("edit"))
-            return LetterReference(letter_id=view.id, item=known.item, message_id=known.message_id).written()
+                await self._note(asked.bot_id, known.serial, _named(is_followed=asked.method.startswith(_FOLLOWING)))
+            reference = LetterReference(letter_id=view.id, item=known.item, message_id=known.message_id)
+            if before := known.block.before(asked.method):
+                waiting = tuple(one.id for one in await self._store.letters(before) if not one.state.is_final)
+                reference = msgspec.structs.replace(reference, after=waiting)
+            return reference.written()
         raise Conflict(code="changed", detail=f"Letter {known.block.letter} is being changed by others. Try again.")
 
-    async def _follow(self, bot_id: int, known: ToldMessage, *, is_edit: bool) -> None:
-        """A call is about to wait. Never over what somebody else writes down at this moment: that is worth more."""
+    async def _note(self, bot_id: int, serial: int, change: Callable[[_Block], _Block]) -> None:
+        """A call waits. Never over what somebody else writes down at this moment: that is worth more."""
         for _ in range(TRIES):
-            key = _serial_key(known.serial)
+            key = _serial_key(serial)
             found = await self._documents.document(f"{_IDS}{bot_id}", key)
             if found is None:
                 return
             block = _decode_block(found.body)
-            after = msgspec.structs.replace(block, is_named=True, is_followed=block.is_followed or is_edit)
+            after = change(block)
             if after == block:
                 return
             with contextlib.suppress(Conflict):
                 await self._documents.file([_filing(_IDS, bot_id, key, after, version=found.version)])
                 return
+
+    async def accepted(self, call: LetterCall, bot_id: int, letter_id: int) -> None:
+        """A call that `apply` gave is a letter now. What copies a message and what changes it go in the order in which they were
+        asked for, though in different lanes: a copy shows what stood there then."""
+        method, _ = classify(call.method)
+        if not method.startswith((*_COPYING, *_CHANGING)):
+            return
+        with contextlib.suppress(StoreUnavailable, InDoubt):  # it is accepted all the same
+            for reference in references_in(call.params.decode()):
+                known = None if reference.message_id is None else await self.told(bot_id, reference.message_id)
+                if known is not None:
+                    await self._note(bot_id, known.serial, lambda one: one.used(method, letter_id))
 
     def _is_elsewhere(self, asked: "_Asked", known: ToldMessage, role: MessageRole) -> bool:
         """Whether the call looks for the message in another chat. Of chats by name nobody knows."""
@@ -529,6 +565,10 @@ class ProvisionalIds:
                 return
             for start in range(0, len(filings), PAGE):
                 await self._documents.file(filings[start : start + PAGE])
+
+
+def _named(*, is_followed: bool) -> Callable[[_Block], _Block]:
+    return lambda one: msgspec.structs.replace(one, is_named=True, is_followed=one.is_followed or is_followed)
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):

@@ -218,12 +218,13 @@ class OutboxService:
             raise TooLarge(
                 code="batch_too_large", detail=f"A batch holds at most {BATCH_LETTERS_MAX} letters; send several."
             )
+        is_naming = False
         for call in calls:
             if may_name_one(call.params):  # rare, and cheap to see
                 known = await self._with_real_ids(calls)
                 if isinstance(known, AcceptedLetter):
                     return [known]
-                calls = known
+                calls, is_naming = known, True
                 break
         at_ms = self._clock.wall_ms()
         drafts = self._drafts(calls, at_ms)
@@ -233,6 +234,8 @@ class OutboxService:
         is_single = len(drafts) == 1 and self._store.marks_at_once
         express = self._engine.express(drafts[0]) if is_single else None
         accepted = await self._store.accept(drafts, at_ms=at_ms, express=express)
+        if is_naming and referring:
+            await self._note_waiting(calls, drafts, accepted)
         self._events.tell(AcceptedEvent(count=len(accepted), traced=_traced(drafts, accepted)))
         for draft in drafts:
             if draft.send_at_ms is not None:
@@ -260,6 +263,13 @@ class OutboxService:
                 return found
             known.append(found)
         return known
+
+    async def _note_waiting(
+        self, calls: Sequence[LetterCall], drafts: Sequence[Draft], accepted: Sequence[AcceptedLetter]
+    ) -> None:
+        for call, draft, one in zip(calls, drafts, accepted, strict=True):
+            if draft.awaits is not None and not one.is_repeat:
+                await self.provisional.accepted(call, draft.bot_id, one.letter_id)
 
     async def _cancel_untried(self, letter_id: int) -> LetterView:
         """Take back a letter of which no try can have arrived. Raises Conflict if one may have."""

@@ -111,6 +111,9 @@ async def resolve(letter: Letter, store: Store) -> Letter | Parked | Orphaned:
         found = await _message_of(reference, store)
         if not isinstance(found, int):
             return found
+        for other in await store.letters(reference.after) if reference.after else ():
+            if not other.state.is_final:
+                return Parked(other.id)
         ids[reference] = found
     return msgspec.structs.replace(letter, params=fill_references(letter.params, ids), awaits=None)
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from peik.core.call import (
     PARAMS_BYTES_MAX,
     TEXT_CHARS_MAX,
+    LetterReference,
     Reading,
     _Params,
     chat_key,
@@ -201,6 +202,19 @@ def test_filling_reaches_into_the_texts_of_a_form_and_leaves_them_texts() -> Non
     assert msgspec.json.decode(filled["reply_parameters"]) == {"message_id": 777, "quote": "a"}
     odd = {"message_id": {"letter": 1}, "reply_parameters": "{not JSON"}
     assert msgspec.json.decode(fill_all(msgspec.json.encode(odd).decode(), 5)) == odd | {"message_id": 5}
+
+
+def test_a_reference_may_come_after_other_letters_and_then_takes_the_place_of_nothing_before_them() -> None:
+    plain = LetterReference(letter_id=12, item=1, message_id=2_000_000_001)
+    later = msgspec.structs.replace(plain, after=(14, 13))
+    first, second = (read("editMessageText", chat_id=1, text="a", message_id=one.written()) for one in (plain, later))
+    assert (first.awaits, second.awaits) == (12, 14)
+    assert first.target != second.target
+    params = msgspec.json.encode({"message_id": later.written()}).decode()
+    assert references_in(params) == [later]
+    assert msgspec.json.decode(fill_all(params, 5)) == {"message_id": 5}
+    assert refused(chat_id=1, message_id={"letter": 12, "after": ["x"]}) == "bad_reference"
+    assert refused(chat_id=1, message_id={"letter": 12, "after": 13}) == "bad_reference"
 
 
 def test_a_text_may_be_any_plain_value_as_telegram_takes_it() -> None:

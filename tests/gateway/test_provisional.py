@@ -408,6 +408,36 @@ def test_an_id_in_the_wrong_chat_names_nothing() -> None:
     play(story, **FAST)
 
 
+def test_what_is_forwarded_or_copied_shows_what_stood_there_then() -> None:
+    """Whatever becomes of the message afterwards, and however long the other chat has to wait."""
+
+    def played(dark_s: float) -> list[list[dict[str, Any]]]:
+        seen: list[list[dict[str, Any]]] = []
+
+        async def story(stage: Stage) -> None:
+            bot = Bot(stage)
+            await asyncio.gather(*(bot.send("before", chat) for chat in (5, 6, 7)))
+            if dark_s:
+                stage.telegram.faults.add("dark", seconds=dark_s)
+                await asyncio.gather(*(bot.send(f"more {n}", 6) for n in range(3)))
+            first, second = await bot.send("first"), await bot.send("second")
+            await bot("forwardMessage", chat_id=6, from_chat_id=5, message_id=first)
+            await bot("copyMessages", chat_id=7, from_chat_id=5, message_ids=[first, second])
+            await bot("editMessageText", chat_id=5, message_id=first, text="something else")
+            await bot("deleteMessage", chat_id=5, message_id=second)
+            await bot("forwardMessage", chat_id=7, from_chat_id=5, message_id=first)
+            await bot("editMessageText", chat_id=5, message_id=first, text="something else again")
+            await stage.quiet()
+            tally = (await stage.peik.outbox.service.tallies())[BOT]
+            assert tally.failed == 0, await stage.peik.outbox.service.causes()
+            seen.extend(shown(stage, 5, 6, 7))
+
+        play(story, **FAST)
+        return [[one for one in chat if "more" not in one.get("text", "")] for chat in seen]
+
+    assert played(dark_s=60) == played(dark_s=0)
+
+
 @pytest.mark.parametrize("is_form", [False, True])
 def test_of_a_channel_that_was_named_by_its_name_0_is_its_number_until_it_is_known(is_form: bool) -> None:
     """Libraries take the chat of a message from what they were told of it, and its number was not known then."""
