@@ -24,7 +24,7 @@ INSTALL := $(PYTHON) -I tests/surroundings.py --installing
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof deaths-proof people-proof jobs-proof accounts-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package release
+.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof deaths-proof dark-proof people-proof jobs-proof accounts-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package release
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -164,6 +164,10 @@ deaths-proof: tools  ## Bots of five libraries killed, ended, and Peik replaced 
 	@$(INSTALL) $(BIN)/python -m tests.machine
 	$(BIN)/python -m proofs.deaths --how killed ended --store none --write $(PROMISE)
 	$(BIN)/python -m proofs.deaths --store sqlite postgres redis --write $(PROMISE)
+
+dark-proof: tools  ## Telegram dark for two minutes under a bot that edits, answers and deletes what it just sent, on three stores; ten minutes.
+	@$(INSTALL) $(BIN)/python -m tests.machine
+	$(BIN)/python -m proofs.dark --store sqlite postgres redis --write $(PROMISE)
 
 people-proof: tools  ## Answers amid news to 1,200 chats, and a hundred edits, beside the same alone and straight; two and a half minutes.
 	$(BIN)/python -m proofs.people --write $(PROMISE)

@@ -16,6 +16,7 @@ from docs.pages.markdown import DOCS, REFERENCE, ROOT, page
 from docs.pages.methods import methods_parts
 from docs.pages.metrics import metrics_parts
 from docs.pages.nodes import nodes_parts
+from docs.pages.promise import promise_parts
 from docs.pages.proof import proof_parts
 from docs.pages.rest import rest_parts
 from docs.pages.settings import settings_parts
@@ -38,6 +39,7 @@ def pages() -> dict[str, str]:
         "imitated.md": page("What the simulated Telegram imitates", *imitated_parts()),
         "methods.md": page("Methods", *methods_parts()),
         "metrics.md": page("Metrics", *metrics_parts()),
+        "promise.md": page("The promise in figures", *promise_parts()),
         "proof.md": page("The proof in figures", *proof_parts()),
         "nodes.md": page("Nodes in figures", *nodes_parts()),
         "soak.md": page("The soak in figures", *soak_parts()),
