@@ -49,6 +49,7 @@ RECOVERY_S = 120.0  # after so long without a 429 a halved rate is whole again
 BLAME_WINDOW_S = 5.0  # a second chat refused this soon after the first points at the bot
 SKEW = 1.02  # our clock and network are not Telegram's: stay a little under every figure
 BULK_WINDOW_S = 1.0
+LEAVES_AHEAD_S = 0.05  # commits take now less and now more: so much earlier a letter may leave than its turn
 INTERACTIVE_BURST_S = 0.25  # so much of a second's answers may go at once
 BULK_TURN = 10  # however busy people keep the bot, bulk goes at a tenth of its rate: no priority starves
 EDIT_SLOW_MIN = 0.2  # edits further apart than this are no reason for a 429
@@ -170,6 +171,7 @@ class Pace:
         # A start does not know what was sent a moment before it: begin with empty bursts, not with full ones.
         self._bulk = _Bucket(now)
         self._bulk_turn_at = now
+        self._bulk_leaves_at = now  # the next one, if all leave as far apart as they are counted
         self._interactive = _Bucket(now)
         self._chats: dict[Chat, _ChatPace] = {}
         self._crowd = CHATS_REMEMBERED_MAX
@@ -296,6 +298,15 @@ class Pace:
             self._bulk.empty_at = max(debt_at, min(self._bulk.empty_at, now + BULK_WINDOW_S))
         else:
             self._bulk_turn_at = now + BULK_TURN * interval_s * weight
+
+    def leaves_at(self, now: float, *, weight: int, is_edit: bool = False) -> float:
+        """When a letter may leave that counts in the bot's rate of bulk and was counted before its mark was stored. Those whose
+        marks a slow disk stored in one commit would leave together, and be answered 429."""
+        if not self._limits.is_on or weight == 0 or (is_edit and self._has_free_edits):
+            return now
+        leaves_at = max(now, self._bulk_leaves_at - LEAVES_AHEAD_S)
+        self._bulk_leaves_at = max(now, self._bulk_leaves_at) + SKEW / self._bulk_rate.at(now) * weight
+        return leaves_at
 
     def left_late(self, chat: Chat, now: float, *, spent_at: float, weight: int, is_edit: bool = False) -> None:
         """A try that was counted a while ago is made only now (its mark took long to store): it counts as of now."""

@@ -595,7 +595,16 @@ class Sender:
                 self._pace.left_late(
                     letter.chat, now, spent_at=step.taken_at, weight=letter.weight, is_edit=letter.is_edit
                 )
+            if letter.rank > INTERACTIVE_RANK_MAX:
+                leaves_at = self._pace.leaves_at(now, weight=letter.weight, is_edit=letter.is_edit)
+                if leaves_at > now:
+                    self._group.create_task(self._send_later(letter, leaves_at - now))
+                    continue
             self._send(letter)
+
+    async def _send_later(self, letter: Letter, wait_s: float) -> None:
+        await asyncio.sleep(wait_s)
+        self._send(letter)
 
     def _send(self, letter: Letter) -> None:
         route, began_at = self._routes.in_use, self._clock.mono()

@@ -2,11 +2,15 @@
 
 import asyncio
 import json
+from collections.abc import Callable, Sequence
 from statistics import quantiles
 from typing import Any
 
+import msgspec
+
 from peik.gateway.app import Gateway
 from peik.gateway.params import given_of
+from peik.outbox.store import Marked
 from peik.testing import Options
 from peik.testing.faults import Limits
 from tests.outbox.story import BOT, TOKEN, Stage, play
@@ -45,7 +49,7 @@ class Bot:
                 chat = update["message"]["chat"]["id"]
                 await self.call("sendMessage", chat_id=chat, text=f"answer to {update['message']['text']}")
 
-    async def tells_news(self) -> None:
+    async def tells_news(self, chats: Sequence[int] = CHATS) -> None:
         places = asyncio.Semaphore(AT_ONCE)
 
         async def tell(chat: int) -> None:
@@ -53,7 +57,7 @@ class Bot:
                 await self.call("sendMessage", chat_id=chat, text="news")
 
         async with asyncio.TaskGroup() as group:
-            for chat in CHATS:
+            for chat in chats:
                 group.create_task(tell(chat))
 
 
@@ -96,6 +100,40 @@ def test_a_person_does_not_wait_for_the_news() -> None:
     p95_alone, p95_amid = (quantiles(waits, n=20)[-1] for waits in (alone, amid))
     assert p95_amid <= p95_alone + 0.1
     assert max(amid) <= max(alone) + 1.0
+
+
+def test_news_that_a_slow_disk_told_of_together_do_not_leave_together() -> None:
+    """Marks are stored in one commit, however long the disk takes for it: the pace is that of what leaves."""
+
+    async def story(stage: Stage) -> None:
+        store, loop = stage.peik.store, asyncio.get_running_loop()
+        advance, accept = store.advance, store.accept
+
+        def until_the_commit() -> float:
+            return DISK_S - loop.time() % DISK_S
+
+        def slow(*step: Any, done: Callable[[Marked], None], **terms: Any) -> None:
+            advance(*step, done=lambda marked: loop.call_later(until_the_commit(), done, marked), **terms)
+
+        async def slow_accept(*given: Any, express: Any = None, **terms: Any) -> Any:
+            return await accept(*given, express=None, **terms)  # each is taken in a turn
+
+        store.advance = slow  # type: ignore[method-assign]
+        store.accept = slow_accept  # type: ignore[method-assign]
+        bot = Bot(stage)
+        news = asyncio.create_task(bot.tells_news(CHATS[:300]))
+        await news
+        await stage.quiet()
+        assert stage.telegram.counters.limited == 0
+        told = [one.at for one in stage.telegram.sent]
+        assert len(told) == 300
+        assert max(told) - min(told) < 1.2 * 300 / 30
+
+    limits = msgspec.structs.replace(STRICT, bot_burst=3)
+    play(story, options=Options(limits=limits), inbound="polling")
+
+
+DISK_S = 0.3
 
 
 # ---- edits go at their own pace ----
