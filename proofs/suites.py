@@ -328,7 +328,7 @@ WHY = (
         "#getMyDefaultAdministratorRights",
         "compares with the whole list of rights of its day; Telegram has added some since",
     ),
-    ("node-telegram-bot-api 2", "sends a message draft", "a draft for a group; Telegram takes them for people alone"),
+    ("node-telegram-bot-api 2", "message draft", "a draft for a group; Telegram takes them for people alone"),
     (
         "node-telegram-bot-api 2",
         "saves a prepared keyboard button",
