@@ -83,3 +83,5 @@ async def test_the_views_for_people_answer(place: PostgresPlace) -> None:
         assert (state["last_update_id"], state["last_startup"].timestamp() * 1000) == (1, NOW)
         (pending,) = await place.run("SELECT user_id, message_text FROM pending_messages WHERE status = 'pending'")
         assert dict(pending) == {"user_id": 1, "message_text": "سلام"}
+        (setting,) = await place.run("SELECT setting_key, bot_token FROM telegram_settings WHERE bot_id = 7")
+        assert dict(setting) == {"setting_key": "bot_token:7", "bot_token": "7:…"}

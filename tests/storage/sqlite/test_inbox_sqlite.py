@@ -81,6 +81,14 @@ async def test_bot_state_answers_as_the_document_asks(place: SqlitePlace) -> Non
         assert [row["id"] for row in ask(place.path, "SELECT id FROM bot_state ORDER BY id")] == [1, 2]
 
 
+async def test_settings_name_the_bots_and_give_no_token_out(place: SqlitePlace) -> None:
+    async with place.open() as store:
+        await open_inbox(store.inbox)
+        (row,) = ask(place.path, "SELECT setting_key, bot_token, created_at FROM telegram_settings WHERE bot_id = 7")
+        assert (row["setting_key"], row["bot_token"]) == ("bot_token:7", "7:…")
+        assert row["created_at"].endswith("Z")
+
+
 async def test_pending_messages_answers_as_the_document_asks(place: SqlitePlace) -> None:
     query = "SELECT * FROM pending_messages WHERE status = 'pending' ORDER BY created_at"
     async with place.open() as store:
