@@ -189,9 +189,9 @@ soak: tools  ## 20 bots on a bad network with a server that is killed; memory, h
 	$(BIN)/python -m proofs.soak --minutes $(MINUTES) --write docs/reference/soak.json
 	$(BIN)/python docs/generate.py
 
-screens: tools  ## Take the pictures of every page of the dashboard for the docs anew; about four minutes, needs Chromium.
+screens: tools  ## Take the pictures of the dashboard that the docs show anew; a minute, needs Chromium.
 	@$(INSTALL) $(BIN)/python -m tests.machine
-	$(BIN)/python -m tests.dashboard.screens docs/screens
+	$(BIN)/python -m tests.dashboard.screens docs/screens --shown
 
 proof: tools  ## A bad day at Telegram with real processes and the real pace; about four minutes.
 	$(BIN)/python -m proofs.bad_day

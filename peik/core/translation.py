@@ -19,6 +19,7 @@ _LETTERS = re.compile(r"[^\W\d_]")
 _LETTERS_MIN = (
     6  # of a sentence with fewer letters of its own, what is put into it is one word: else it would fit anything
 )
+_RTL = frozenset({"fa"})
 _DEPTH_MAX = 3  # a sentence may be put into another one
 _STATUS = re.compile(
     r"(Bad Request|Unauthorized|Forbidden|Not Found|Conflict|Too Many Requests|Internal Server Error)\b(: .|\. |$)"
@@ -84,7 +85,11 @@ class Translations:
         found = self._found(language, text, depth)
         if found is None and _STATUS.match(text):
             return self.say(language, text).whole
-        return self._in_parts(language, text, depth) if found is None else found
+        if found is None:
+            found = self._in_parts(language, text, depth)
+        # Names and foreign words keep their order, and their dots, within a line from right to left.
+        is_foreign = language in _RTL and found == text and re.search(r"[A-Za-z]", text)
+        return f"\u2068{found}\u2069" if is_foreign else found
 
     def _in_parts(self, language: str, text: str, depth: int) -> str:
         """Of several sentences behind each other, each by itself."""

@@ -1,4 +1,5 @@
-"""Screenshots of every page of the dashboard, from a demo that is full: `python -m tests.dashboard.screens docs/screens`.
+"""Screenshots of every page of the dashboard, from a demo that is full: `python -m tests.dashboard.screens FOLDER`. With
+`--shown` those alone that the docs show.
 
 The main pages are taken in all eight ways: English and Persian, light and dark, 1280 and 360 pixels wide. All others in four:
 wide and light, narrow and dark, both in English and in Persian. The Russian and the Uzbek README show the overview.
@@ -9,6 +10,7 @@ import argparse
 import asyncio
 import itertools
 import os
+import re
 import tempfile
 from pathlib import Path
 
@@ -77,15 +79,25 @@ async def sign_in(page: Page, url: str) -> None:
     await page.wait_for_url(lambda address: SIGN_IN not in address)
 
 
-async def taken(demo: Demo, opened: Browser, folder: Path, *, is_whole: bool, names: frozenset[str]) -> None:
+def shown() -> frozenset[str]:
+    """The pictures that a page of the docs shows."""
+    pages = [*Path().glob("README*.md"), *Path("docs").rglob("*.md")]
+    return frozenset(
+        name for page in pages for name in re.findall(r"screens/([a-z0-9-]+\.png)", page.read_text("utf-8"))
+    )
+
+
+async def taken(
+    demo: Demo, opened: Browser, folder: Path, *, is_whole: bool, names: frozenset[str], files: frozenset[str]
+) -> None:
     async with page_of(opened) as service:
         for way in (*WAYS, *README_ONLY):
             async with page_of(opened, width=way.width, language=way.language, is_dark=way.theme == "dark") as page:
                 for name, path in pages_of(demo).items():
                     is_wanted = name == "overview" if way in README_ONLY else name in MAIN or way.is_usual
-                    if is_wanted and (not names or name in names):
+                    file = folder / f"{name}-{way.language}-{way.theme}-{way.width}.png"
+                    if is_wanted and (not names or name in names) and (not files or file.name in files):
                         picture = await _picture(page, demo, path, way, is_whole=is_whole)
-                        file = folder / f"{name}-{way.language}-{way.theme}-{way.width}.png"
                         file.write_bytes(await small(service, picture))
                     if path == SIGN_IN:  # the first of them, and the only one that needs no sign-in
                         await sign_in(page, demo.url)
@@ -119,12 +131,14 @@ async def _main() -> None:
     asked.add_argument("folder", type=Path)
     asked.add_argument("--whole", action="store_true", help="pages to their very end")
     asked.add_argument("--only", default="", help="names of pages, comma-separated")
+    asked.add_argument("--shown", action="store_true", help="those alone that a page of the docs shows")
     told = asked.parse_args()
     told.folder.mkdir(parents=True, exist_ok=True)
     names = frozenset(name for name in told.only.split(",") if name)
     with tempfile.TemporaryDirectory() as folder:
         async with furnished(Path(folder)) as demo, browser() as opened:
-            await taken(demo, opened, told.folder, is_whole=told.whole, names=names)
+            files = shown() if told.shown else frozenset()
+            await taken(demo, opened, told.folder, is_whole=told.whole, names=names, files=files)
 
 
 if __name__ == "__main__":

@@ -12,9 +12,11 @@ from typing import Any
 import pytest
 from playwright.async_api import Browser, Page, expect
 
+from peik.core.events import BotPaused
 from tests.dashboard.browser import PATIENCE_MS, browser, page_of
 from tests.dashboard.test_letters_pages import accept, dead, ended
-from tests.dashboard.visiting import KEY, House, visit
+from tests.dashboard.test_sentences import english_in
+from tests.dashboard.visiting import BOT, KEY, House, visit
 from tests.processes.programs import Server, Sim, served, simulated
 
 pytestmark = pytest.mark.gate  # a browser
@@ -310,5 +312,53 @@ def test_a_broadcast_is_written_with_every_mistake_and_nothing_is_lost(is_script
             await expect(page.get_by_role("status")).to_contain_text("starts")
             (one,) = await home.peik.broadcasts.service.find()
             assert (one.total, one.params) == (101, '{"text":"one\\ntwo"}')
+
+    visit(tmp_path, story)
+
+
+def test_whoever_reads_persian_makes_every_mistake_and_reads_no_english(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        (letter_id,) = await dead(home, 1)
+        home.peik.events.tell(BotPaused(bot_id=BOT, reason="Unauthorized"))
+        async with browser() as opened, page_of(opened, language="fa", width=390, is_refused=True) as page:
+            await page.goto(f"{home.url}/admin/sign-in")
+            await page.locator("input[name=key]").fill("mistyped")
+            await page.locator("form button").first.click()
+            await expect(page.locator("[role=alert]")).to_contain_text("این کلید شناخته نیست")
+            await page.locator("input[name=key]").fill(KEY)
+            await page.locator("form button").first.click()
+
+            # From the alert to what is to be done about it, and back to the whole of it.
+            await page.locator("#alerts a[href='/admin/help/bot-paused']").click()
+            await expect(page.locator("main")).to_contain_text("توکن را از @BotFather بگیرید")
+            await page.locator("main a[href='/admin/help']").click()
+            await expect(page.locator("#disk")).to_contain_text("دیسک")
+
+            # A day that there is not, then one by the Persian calendar, in Persian digits.
+            await page.goto(f"{home.url}{LETTERS}?since=1404/13/01")
+            await expect(page.locator("[role=alert]")).to_contain_text("زمان نیست")
+            await expect(page.locator("input[name=since]")).to_have_value("1404/13/01")
+            await page.goto(f"{home.url}{LETTERS}?since=۱۴۰۴/۰۱/۰۱ ۰۸:۳۰")  # noqa: RUF001  its digits
+            await expect(page.get_by_role("link", name=str(letter_id), exact=True)).to_be_visible()
+            await page.get_by_role("link", name=str(letter_id), exact=True).click()
+            # What it means, before Telegram's own words.
+            await expect(page.locator(".said.bad")).to_contain_text("درخواست درست ساخته نشده")
+            assert english_in(await page.content()) == []
+
+            # Ticked nothing; a message that is empty; a broadcast to nobody.
+            await page.goto(f"{home.url}{LETTERS}/bulk?act=retry&ticked=1")
+            await expect(page.locator("[role=alert]")).to_contain_text("چیزی برنگزیده‌اید")
+            for path, field, words in (
+                (f"{LETTERS}/new", "chat_id", "بگویید به کدام گفتگو"),
+                ("/admin/broadcasts/new", "text", "بگویید چه فرستاده شود"),
+                ("/admin/schedules/~new", "name", "خالی است"),
+            ):
+                await page.goto(home.url + path)
+                await page.evaluate(
+                    "document.querySelectorAll('main [required]').forEach((one) => one.required = false)"
+                )
+                await page.locator("main form[method=post] button:not([type=button])").first.click()
+                await expect(page.locator(f"#error-{field}")).to_contain_text(words)
+                assert english_in(await page.content()) == [], path
 
     visit(tmp_path, story)

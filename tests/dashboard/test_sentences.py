@@ -118,6 +118,12 @@ def test_what_is_put_into_a_sentence_finds_its_place_in_every_language() -> None
     assert made.text("fa", f"{text} Nobody wrote this.") == "پیش از آن 5 تا 3 ساعت. Nobody wrote this."
 
 
+def test_names_within_a_line_from_right_to_left_keep_their_order() -> None:
+    text = "route proxy.example does not answer: nobody. Peik asks it again and again; letters take another one."
+    assert "\u2068proxy.example\u2069" in translations().text("fa", text)
+    assert "\u2068" not in translations().text("ru", text)
+
+
 def test_telegrams_words_stay_and_what_they_mean_is_told_before_them() -> None:
     said = translations().say("ru", "Forbidden: bot was blocked by the user")
     assert said == Said(

@@ -44,6 +44,11 @@ def test_there_are_many_of_them() -> None:
     assert any(target.startswith("docs/screens/") for target, _ in found)
 
 
+def test_no_picture_is_kept_that_no_page_shows() -> None:
+    shown = {target for name in NAMES for target, _ in targets(name) if target.startswith("docs/screens/")}
+    assert {path.relative_to(ROOT).as_posix() for path in (ROOT / "docs" / "screens").iterdir()} == shown
+
+
 def named_in(text: str) -> Iterator[tuple[str, str]]:
     """(page, words that begin with one of its headings) wherever a comment names a page and, after a comma, a heading."""
     for found in _NAMED.finditer(_WRAPPED.sub(" ", text)):
