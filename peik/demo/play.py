@@ -563,8 +563,12 @@ def demo(showing: Showing) -> int:
     """The exit code: 0 unless a letter was lost, or came twice without a word about it. Raises StartError."""
     narration.speak(showing.language)
     if showing.story == CRAWLER:
-        from peik.demo.crawler import crawl
-
+        try:
+            from peik.demo.crawler import crawl
+        except ImportError as error:
+            raise StartError(
+                f"The crawler's demo needs a package that is not installed ({error.name}): pip install 'peik[sessions]'."
+            ) from None
         return crawl(showing)
     try:
         return asyncio.run(_perform(showing))

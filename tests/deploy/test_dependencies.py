@@ -28,8 +28,9 @@ BROUGHT = {
 }
 NOT_IMPORTED = {"tzdata"}  # zoneinfo reads it
 # What must start where no extra is installed: every program, command, page and operation, the library, the simulated Telegram.
+# But for the demo of accounts, which is loaded when it is asked for and says what is missing.
 STARTS = re.compile(
-    r"peik\.(app|cli|client|load|demo|testing|web)(\..+)?|(.+\.)?__main__|.+\.(api|cli|pages|wiring)(_\w+)?"
+    r"(?!peik\.demo\.crawler$)peik\.(app|cli|client|load|demo|testing|web)(\..+)?|(.+\.)?__main__|.+\.(api|cli|pages|wiring)(_\w+)?"
 )
 
 
