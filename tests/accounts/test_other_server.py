@@ -84,6 +84,10 @@ async def test_an_account_signs_in_with_its_password_at_its_own_data_centre_and_
         await again.listen(notebook_again, notebook.state)
         await until(lambda: "while away" in notebook_again.texts)
 
+        telegram.next("GetContacts", "FLOOD_WAIT_30")
+        with pytest.raises(ClientError) as caught:
+            await again.contacts()
+        assert (caught.value.trouble, caught.value.wait_s) == (Trouble.FLOOD, 30)
         telegram.end_keys("SESSION_REVOKED")
         for line in list(telegram.lines):
             line.close()

@@ -10,7 +10,8 @@ from telethon.tl.core.rpcresult import RpcError
 from docs.pages.account_errors import code_of
 from peik.accounts.client import ClientError, Trouble
 from peik.accounts.telethon import updates
-from peik.accounts.telethon.errors import TROUBLES, client_error, translated
+from peik.accounts.telethon.errors import TROUBLES, client_error, name_of, reply_of, translated
+from peik.core.outcome import Limited, judge
 from peik.errors import StartError
 
 
@@ -107,3 +108,15 @@ def test_a_telethon_that_is_built_differently_is_refused() -> None:
             updates.check_telethon()
     finally:
         del calls[other]
+
+
+@pytest.mark.parametrize(
+    ("told", "name", "wait_s"),
+    [("FLOOD_WAIT_30", "FLOOD_WAIT", 30), ("SLOWMODE_WAIT_9", "SLOWMODE_WAIT", 9), ("NEW_FLOOD_OF_2027_44", None, 44)],
+)
+def test_a_wait_is_a_wait_also_by_a_name_that_is_new(told: str, name: str | None, wait_s: int) -> None:
+    error = rpc_message_to_error(RpcError(420, told), None)
+    assert name_of(error) == (name or told)
+    found = client_error(error)
+    assert (found.trouble, found.wait_s) == (Trouble.FLOOD, wait_s)
+    assert isinstance(judge(reply_of(error), method="sendMessage"), Limited)

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import msgspec
 from telethon.errors import AuthKeyNotFound, RPCError, ServerError, SlowModeWaitError, TimedOutError
-from telethon.errors.rpcerrorlist import rpc_errors_dict
+from telethon.errors.rpcerrorlist import rpc_errors_dict, rpc_errors_re
 
 from peik.accounts.client import ClientError, Trouble
 from peik.accounts.markup import BadMarkup
@@ -76,6 +76,10 @@ _UNTOLD_WAIT_S = 3600.0
 WORDS_MAX = 200  # of a library's own
 
 _NAMES = {kind: name for name, kind in rpc_errors_dict.items()}
+# Those that end with a figure: FLOOD_WAIT_(\\d+).
+_NAMES |= {kind: form.rpartition("_(")[0] for form, kind in rpc_errors_re if form.endswith("_(\\d+)")}
+_WAIT = re.compile(r"_(\d{1,7})$")
+_WAIT_CODE = 420
 
 
 def name_of(error: RPCError) -> str:
@@ -86,6 +90,8 @@ def name_of(error: RPCError) -> str:
 def wait_of(error: RPCError) -> float | None:
     """How long Telegram wants us to wait; None: it does not say so."""
     seconds = getattr(error, "seconds", None)
+    if seconds is None and abs(error.code or 0) == _WAIT_CODE and (told := _WAIT.search(str(error.message or ""))):
+        seconds = told[1]  # one that this Telethon does not know
     return None if seconds is None else max(1.0, float(seconds))
 
 
