@@ -59,10 +59,11 @@ def nodes_parts() -> Iterator[str]:
     yield table(("what", *(name.replace("_", ", ") for name in runs)), rows)
     yield "## Throughput"
     measured = document["throughput"]
+    rounds = "one round" if measured["rounds"] == 1 else f"medians of {measured['rounds']} rounds"
     yield (
-        f"`python -m bench.nodes`: {measured['rounds']} rounds of {measured['letters']:,} letters on {measured['cores']} cores "
+        f"`python -m bench.nodes`: {rounds} of {measured['letters']:,} letters on {measured['cores']} cores "
         "that nodes, server, stub and callers share, so that the microseconds of CPU per letter say more than the rates. "
-        "Medians. `accept`: 50 callers of one letter at a time over all nodes together, so that a commit of one of three nodes "
+        "`accept`: 50 callers of one letter at a time over all nodes together, so that a commit of one of three nodes "
         "holds a third of the letters; `crowd`: 50 callers of each node. Other programs kept the cores busy, too: the load was "
         f"{measured['load_average_after'][2]:.0f}."
     )

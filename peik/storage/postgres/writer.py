@@ -27,7 +27,7 @@ _SQL = load("letters.sql")
 _LETTERS_PER_COMMIT_MAX = 10_000  # a bound on how long one commit keeps the others waiting
 _TRIES = 5  # of a batch that other nodes stand in the way of
 _TROUBLE_S = 10.0  # longer than any engine waits before it tries again
-_SURELY_THERE_S = 1.0  # since its last answer: so long is a connection taken for alive without being asked
+_SURELY_THERE_S = 0.25  # since its last answer: so long is a connection taken for alive without being asked
 
 UNKNOWN = "Whether it was stored is not known: the connection was lost at the commit."
 

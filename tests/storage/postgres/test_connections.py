@@ -42,6 +42,7 @@ async def test_connections_that_were_ended_are_made_anew_and_nobody_notices(plac
         await accept(store, draft(1))
         for _ in range(3):
             await place.run(END_ALL)
+            store._writer._answered_at = float("-inf")  # quiet; amid much work there is doubt, see below
             await accept(store, draft(1))
             await place.run(END_ALL)
             await tally(store)
