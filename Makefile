@@ -178,7 +178,8 @@ jobs-proof: tools  ## 1000 downloads of 200 users by workers that are killed, on
 
 accounts-proof: tools  ## An hour of 20 accounts on two nodes against a strict MTProto server, with kills, freezes, floods and revocations.
 	@$(INSTALL) $(BIN)/python -m tests.machine
-	$(BIN)/python -m proofs.accounts $(ARGS)
+	$(BIN)/python -m proofs.accounts --write docs/reference/accounts_proof.json $(ARGS)
+	$(BIN)/python docs/generate.py
 
 deploy-check: tools  ## Replay the image's steps, run what they make, live through profile crawler; about two minutes, most of it as root.
 	@$(INSTALL) $(BIN)/python -m tests.machine
