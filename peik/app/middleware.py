@@ -13,7 +13,7 @@ from peik.core.methods import classify, known_methods
 from peik.core.units import parse_duration_s
 from peik.gateway.answers import too_many
 from peik.gateway.app import respond
-from peik.inbox.readers import POLL_S_MAX
+from peik.inbox.readers import ANSWER_S_MAX
 from peik.monitoring.counts import Answering, Place
 from peik.web.access import host_of, too_often
 from peik.web.connection import HEADS_KEPT, ServerExchange, is_short
@@ -161,7 +161,7 @@ class Middleware:
     def _asked_s(self, place: Place, scope: Scope) -> float:
         """How long the client itself wanted to wait."""
         if place is POLL:
-            return POLL_S_MAX
+            return ANSWER_S_MAX
         query: bytes = scope["query_string"]
         if b"wait=" not in query:
             return 0.0

@@ -1,4 +1,7 @@
-"""The methods that the gateway answers from the inbox: getUpdates, webhooks, close, logOut. Telegram never hears of them."""
+"""The methods that the gateway answers from the inbox: getUpdates, webhooks, close, logOut. Telegram never hears of them.
+
+How long a poll waits, and what it gets: peik/inbox/readers.py.
+"""
 
 from collections.abc import Awaitable, Callable, Mapping
 

@@ -3,6 +3,9 @@
 In memory and bounded: the oldest are forgotten first, and a restart forgets all. Then letters have no trace, and nothing else
 is amiss. A reply to a message, or an answer to a button, is certain; any other call to a chat is likely to answer what the same
 consumer got from that chat last.
+
+Below that: what polling bots have confirmed and not surely dealt with. `AnswerJudge` says which update a call deals with,
+`PollerHand` what a poller that starts afresh is handed again (docs/inbox.md).
 """
 
 from bisect import bisect_left

@@ -97,7 +97,7 @@ class Pass:
 
 
 PAGE = 100
-POLL_S_MAX = 50.0  # a longer poll is answered after 50 s all the same (docs/telegram.md, Polling)
+FETCH_S_MAX = 50.0  # a longer poll is answered after 50 s all the same (docs/telegram.md, Polling)
 MARGIN_S = 15.0  # beyond the poll's own time, before it counts as lost
 BACKOFF_S_MAX = 15.0
 REFUSED_S = 60.0  # a token that Telegram does not know: somebody must act
@@ -296,7 +296,7 @@ class Poller:
         asked_at = self._clock.mono()
         is_repeat = self._asked[0] == self._offset and asked_at - self._asked[1] < REPEAT_S
         self._asked = (self._offset, asked_at)
-        timeout_s = 0.0 if self._pass is not None else min(self._terms.timeout_s, POLL_S_MAX)
+        timeout_s = 0.0 if self._pass is not None else min(self._terms.timeout_s, FETCH_S_MAX)
         try:
             async with asyncio.timeout(None) as self._parked:
                 outcome = await ask(

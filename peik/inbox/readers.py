@@ -126,7 +126,7 @@ class Waiting:
                 self.ring(event.bot_id)
 
 
-POLL_S_MAX = 50.0  # longer ones are cut to this, as at Telegram (docs/telegram.md, Polling)
+ANSWER_S_MAX = 50.0  # longer ones are cut to this, as at Telegram (docs/telegram.md, Polling)
 POLL_PAGE = 100
 POLL_BYTES_MAX = 4 << 20
 OFFSET_AHEAD_MAX = 10  # an offset further above the newest update is no offset of ours
@@ -216,7 +216,7 @@ class Readers:
         """getUpdates. Raises Conflict where Telegram does: a webhook is set, or a newer poll took this one's place.
         `hangs_up` returns when the client has closed its connection."""
         consumer = await self._reader(bot_id, name, ConsumerKind.POLL, allowed)
-        deadline = self._clock.mono() + min(max(timeout_s, 0.0), POLL_S_MAX)
+        deadline = self._clock.mono() + min(max(timeout_s, 0.0), ANSWER_S_MAX)
         poll = Poll(
             hand=self._hand_of(consumer),
             run=PollerRun(self._clock.mono()),
@@ -601,7 +601,7 @@ class Readers:
         begins to wait comes by again, if nobody else does; what was told then may be older than a message may wait."""
         now = self._clock.mono()
         told_s = now - self._told_at
-        is_soon_late = until is not None and told_s >= TOUCH_S / 2 and until - self._told_at > POLL_S_MAX
+        is_soon_late = until is not None and told_s >= TOUCH_S / 2 and until - self._told_at > ANSWER_S_MAX
         if not is_last and told_s < TOUCH_S and not is_soon_late:
             return
         self._told_at = now

@@ -1,7 +1,7 @@
-"""`peik doctor`: gathers the facts that `peik.monitoring.doctor` and `peik.monitoring.doctor` judge.
+"""`peik doctor`, which gathers the facts that `peik.monitoring.doctor` judges, and `peik nodes`.
 
-It makes no store. Where there is one, a test job goes through it and stays there as long as jobs are kept; nothing is sent
-unless `--send` says so; and opening a server's store brings its schema up to date, as every opening does.
+The doctor makes no store. Where there is one, a test job goes through it and stays there as long as jobs are kept; nothing is
+sent unless `--send` says so; and opening a server's store brings its schema up to date, as every opening does.
 """
 
 import re

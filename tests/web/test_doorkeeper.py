@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from peik.app.middleware import Middleware
-from peik.inbox.readers import POLL_S_MAX
+from peik.inbox.readers import ANSWER_S_MAX
 from peik.monitoring.counts import Answering
 from peik.web.connection import KEPT_BYTES_MAX, head_of
 from peik.web.limits import RequestLimits
@@ -120,7 +120,7 @@ def test_only_the_time_that_was_ours_counts() -> None:
     stage.ask("/v1/letters", took_s=70, query="wait=1h")  # which nobody is given: a minute is the most
     stage.ask("/v1/letters", took_s=1, query="wait=nonsense")
     assert stage.seen("rest", "letters") == pytest.approx(3 + 2 + 0 + 10 + 1)
-    stage.ask("/bot1:a/getUpdates", took_s=POLL_S_MAX + 2)
+    stage.ask("/bot1:a/getUpdates", took_s=ANSWER_S_MAX + 2)
     assert stage.seen("gateway", "poll") == pytest.approx(2)
 
 
