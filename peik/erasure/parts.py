@@ -15,8 +15,8 @@ from peik.erasure.model import ErasedCounts, ErasedPerson, Found, hollow, names,
 from peik.erasure.store import Blank, Forgetting, LoggedLine
 from peik.errors import Conflict, NotFound
 from peik.inbox.store import ArrivalFilter, ArrivalView, InboxStore
-from peik.jobs.model import JobRecord
-from peik.jobs.store import JobFilter, JobStore
+from peik.jobs.model import JobFilter, JobRecord
+from peik.jobs.store import JobStore
 from peik.outbox.store import LetterFilter, LetterView, LoggedMessage, MessageLogTable, Store
 
 ARCHIVE_PAGE = 200

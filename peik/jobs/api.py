@@ -16,6 +16,7 @@ from peik.jobs.model import (
     TIMEOUT_S_MAX,
     USER_CHARS_MAX,
     JobEnd,
+    JobFilter,
     JobRecord,
     JobRequest,
     OnDone,
@@ -23,7 +24,7 @@ from peik.jobs.model import (
     kind_rate,
     read_notice,
 )
-from peik.jobs.store import JobFilter, JobTally
+from peik.jobs.store import JobTally
 from peik.web.access import Caller
 from peik.web.openapi import LIMIT_DEFAULT
 from peik.web.operations import CallHeaders, Id, Moment, Object, Told, TraceHeaders, operation

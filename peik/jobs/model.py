@@ -153,6 +153,15 @@ class JobRecord(msgspec.Struct, frozen=True, kw_only=True):
     ended_at_ms: int | None = None
 
 
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which jobs are looked for. Every field but the time is compared with the job's own of that name; None: any."""
+
+    kind: str | None = None
+    user: str | None = None
+    state: State | None = None
+    since_ms: int | None = None
+
+
 class Ran(msgspec.Struct, frozen=True, kw_only=True):
     """One run that is over, as its worker tells it."""
 

@@ -10,9 +10,8 @@ from peik.admin.model import Role
 from peik.core.letter import State
 from peik.errors import NotFound
 from peik.jobs.api import JobAnswer, JobsQuery
-from peik.jobs.model import JobRecord, kind_rate
+from peik.jobs.model import JobFilter, JobRecord, kind_rate
 from peik.jobs.service import JobTurn
-from peik.jobs.store import JobFilter
 from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
 from peik.web.dashboard.fields import PAGE, Fields
 from peik.web.parse import parse_id, read_query

@@ -25,6 +25,7 @@ from peik.jobs.model import (
     TIMEOUT_S_MAX,
     UNSEEN,
     JobDraft,
+    JobFilter,
     JobRecord,
     JobRequest,
     check_kind,
@@ -35,7 +36,6 @@ from peik.jobs.model import (
 from peik.jobs.outcome import Teller
 from peik.jobs.store import (
     FREE,
-    JobFilter,
     JobKind,
     JobKinds,
     JobRetention,

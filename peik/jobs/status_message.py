@@ -23,6 +23,7 @@ from peik.errors import BadInput, Conflict, Problem, Unavailable, described
 from peik.jobs.job import JobLettersPort
 from peik.jobs.model import (
     Ahead,
+    JobFilter,
     JobNotice,
     JobRecord,
     OnDone,
@@ -38,7 +39,7 @@ from peik.jobs.model import (
     written,
 )
 from peik.jobs.model import JobRecord as Record
-from peik.jobs.store import JobFilter, JobKinds, JobsStanding, JobStore
+from peik.jobs.store import JobKinds, JobsStanding, JobStore
 from peik.wakeup import Wakeup
 
 # What is known of one job that is told of, and what its message should say now.

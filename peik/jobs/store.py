@@ -16,7 +16,7 @@ from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.core.letter import Backoff, State
 from peik.core.units import Rate
 from peik.errors import BadInput, Conflict, NotFound
-from peik.jobs.model import JobDraft, JobEnd, JobRecord, Ran, RunVerdict, check_kind, cut, judged, with_line
+from peik.jobs.model import JobDraft, JobEnd, JobFilter, JobRecord, Ran, RunVerdict, check_kind, cut, judged, with_line
 
 
 class KindTerms(msgspec.Struct, frozen=True, kw_only=True):
@@ -78,13 +78,6 @@ class JobTally(msgspec.Struct, frozen=True, kw_only=True):
     completed: int = 0
     failed: int = 0
     cancelled: int = 0
-
-
-class JobFilter(msgspec.Struct, frozen=True, kw_only=True):
-    kind: str | None = None
-    user: str | None = None
-    state: State | None = None
-    since_ms: int | None = None
 
 
 class JobRetention(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,7 @@ from peik.core.letter import State, cause_of
 from peik.errors import Conflict, NotFound
 from peik.inbox.pages import DeliveryLine, history_of
 from peik.inbox.store import ArrivalDelivery, ArrivalFilter, ArrivalView
-from peik.jobs.model import JobRecord
-from peik.jobs.store import JobFilter
+from peik.jobs.model import JobFilter, JobRecord
 from peik.outbox.store import Cause, LetterFilter
 from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
 from peik.web.dashboard.fields import Fields, asked, bot_seen, bots_seen

@@ -12,11 +12,10 @@ from peik.core.documents import Filing, StoredDocument, changes_of, check_expect
 from peik.core.letter import State
 from peik.errors import InDoubt, StoreUnavailable
 from peik.jobs import store as rules
-from peik.jobs.model import JobDraft, JobEnd, JobRecord, Ran
+from peik.jobs.model import JobDraft, JobEnd, JobFilter, JobRecord, Ran
 from peik.jobs.store import (
     STANDING_COUNTED_MAX,
     Beaten,
-    JobFilter,
     JobRetention,
     JobsStanding,
     JobTally,

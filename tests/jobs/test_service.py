@@ -10,9 +10,9 @@ from peik.core.letter import Backoff, State
 from peik.errors import Conflict, NotFound, Problem, StoreUnavailable
 from peik.jobs.events import JobsQueued
 from peik.jobs.job import Job
-from peik.jobs.model import JobRequest
+from peik.jobs.model import JobFilter, JobRequest
 from peik.jobs.service import CLEAN_S, JobsUpkeep, JobTurn, Used, drafted
-from peik.jobs.store import JobFilter, JobRetention, JobTally, Quota
+from peik.jobs.store import JobRetention, JobTally, Quota
 from tests.jobs.story import Crowd, Stage, play
 
 DAY_MS = 86_400_000

@@ -12,11 +12,10 @@ import msgspec
 from peik.core.letter import RANKS, Backoff, State
 from peik.errors import Problem
 from peik.jobs import store
-from peik.jobs.model import JobDraft, JobRecord, Ran
+from peik.jobs.model import JobDraft, JobFilter, JobRecord, Ran
 from peik.jobs.store import (
     STANDING_COUNTED_MAX,
     Beaten,
-    JobFilter,
     JobRetention,
     JobsStanding,
     JobTally,
@@ -35,7 +34,7 @@ from peik.storage.postgres.queries import NamedQuery, filled, load
 from peik.storage.postgres.session import PostgresSession
 from peik.storage.postgres.writer import PostgresOperation, PostgresWays, PostgresWriter
 from peik.storage.sql import Row
-from peik.storage.sqlite.jobs import COLUMNS, DRAFTED, NEW_COLUMNS, job_from_row, row_of_draft
+from peik.storage.sqlite.jobs import COLUMNS, DRAFTED, NEW_COLUMNS, conditions_of, job_from_row, row_of_draft
 
 # The writer of jobs: in commits of its own, so that no letter ever waits for the lock of a kind.
 
@@ -340,14 +339,7 @@ OF_STATE = "j.state = :state AND j.state >= :state"
 
 
 async def find(session: PostgresSession, wanted: JobFilter, *, before: int | None, limit: int) -> list[JobRecord]:
-    conditions: tuple[tuple[str, object, str], ...] = (
-        ("kind", wanted.kind, "j.kind = :kind"),
-        ("user", wanted.user, "j.user_id = :user"),
-        ("state", wanted.state, OF_STATE),
-        ("since", wanted.since_ms, "j.created_at >= :since"),
-        ("before", before, "j.id < :before"),
-    )
-    given = [(name, value, sql) for name, value, sql in conditions if value is not None]
+    given = conditions_of(wanted, before=before, of_state=OF_STATE)
     query = filled_with_job(_SQL["find"], where=" AND ".join(["true", *(sql for _, _, sql in given)]))
     bound = {name: value for name, value, _ in given}
     return [job_of(row) for row in await session.rows(query, **bound, limit=limit)]

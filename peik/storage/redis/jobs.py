@@ -25,11 +25,10 @@ import msgspec
 from peik.core.letter import Backoff, State
 from peik.errors import StoreUnavailable
 from peik.jobs import store
-from peik.jobs.model import JobDraft, JobRecord, Ran
+from peik.jobs.model import JobDraft, JobFilter, JobRecord, Ran
 from peik.jobs.store import (
     STANDING_COUNTED_MAX,
     Beaten,
-    JobFilter,
     JobRetention,
     JobsStanding,
     JobTally,
@@ -286,10 +285,10 @@ async def _named(client: RedisClient, wanted: JobFilter) -> list[int] | None:
 
 
 def _is_wanted(job: JobRecord, wanted: JobFilter) -> bool:
-    same = ((wanted.kind, job.kind), (wanted.user, job.user), (wanted.state, job.state))
-    return all(asked is None or asked == has for asked, has in same) and (
-        wanted.since_ms is None or job.created_at_ms >= wanted.since_ms
-    )
+    if wanted.since_ms is not None and job.created_at_ms < wanted.since_ms:
+        return False
+    same = (name for name in JobFilter.__struct_fields__ if name != "since_ms")
+    return all(getattr(wanted, name) in (None, getattr(job, name)) for name in same)
 
 
 T = TypeVar("T")

@@ -11,11 +11,10 @@ import msgspec
 
 from peik.core.letter import Backoff, State
 from peik.jobs import store
-from peik.jobs.model import JobDraft, JobRecord, Ran
+from peik.jobs.model import JobDraft, JobFilter, JobRecord, Ran
 from peik.jobs.store import (
     STANDING_COUNTED_MAX,
     Beaten,
-    JobFilter,
     JobRetention,
     JobsStanding,
     JobTally,
@@ -61,6 +60,18 @@ def job_from_row(row: Sequence[Any]) -> JobRecord:
 def row_of_draft(draft: JobDraft, state: State, *, due_at_ms: int | None, place: int | None, at_ms: int) -> Row:
     """The values of NEW_COLUMNS."""
     return (*_drafted(draft), state, due_at_ms, place, at_ms)
+
+
+def conditions_of(wanted: JobFilter, *, before: int | None, of_state: str) -> list[tuple[str, str | int, str]]:
+    """A filter as conditions: the name, the value and the SQL of each. `of_state` is how the dialect asks for a state. A new
+    field of a filter asks for the same in its column, and needs nothing here."""
+    special = {"state": of_state, "since_ms": "j.created_at >= :since_ms", "before": "j.id < :before"}
+    asked = {**msgspec.structs.asdict(wanted), "before": before}
+    return [
+        (name, value, special.get(name, f"j.{_column_of(name)} = :{name}"))
+        for name, value in asked.items()
+        if value is not None
+    ]
 
 
 # The lines of jobs in the SQLite store: who joins, who leaves, whose turn it is. Functions on a connection, no state.
@@ -408,21 +419,11 @@ def job_by_id(connection: apsw.Connection, job_id: int) -> JobRecord | None:
 
 
 def find(connection: apsw.Connection, wanted: JobFilter, *, before: int | None, limit: int) -> list[JobRecord]:
-    bound: dict[str, Value] = {}
-    conditions = ["1"]
     # Of two indexes that fit, the plus keeps SQLite from taking the one of states: a user's jobs are the fewer.
     by_state = "j.state = :state" if wanted.user is None else "+j.state = :state"
-    for name, condition, value in (
-        ("kind", "j.kind = :kind", wanted.kind),
-        ("user", "j.user_id = :user", wanted.user),
-        ("state", by_state, wanted.state),
-        ("since", "j.created_at >= :since", wanted.since_ms),
-        ("before", "j.id < :before", before),
-    ):
-        if value is not None:
-            conditions.append(condition)
-            bound[name] = value
-    sql = SQL["find"].replace("{where}", " AND ".join(conditions))
+    given = conditions_of(wanted, before=before, of_state=by_state)
+    sql = SQL["find"].replace("{where}", " AND ".join(["1", *(condition for _, _, condition in given)]))
+    bound: dict[str, Value] = {name: value for name, value, _ in given}
     return [job_from_row(row) for row in connection.execute(sql, bound | {"limit": limit})]
 
 

@@ -6,8 +6,8 @@ import pytest
 
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.jobs.model import JobEnd
-from peik.jobs.store import STANDING_COUNTED_MAX, JobFilter, JobRetention, JobStore, JobTally, Quota
+from peik.jobs.model import JobEnd, JobFilter
+from peik.jobs.store import STANDING_COUNTED_MAX, JobRetention, JobStore, JobTally, Quota
 from tests.storage.acts import HOUR, NOW
 from tests.storage.job_acts import KIND, a_job, end, queue, queued, ran, settle, take, take_one, taken, terms, the_job
 from tests.storage.places import Place

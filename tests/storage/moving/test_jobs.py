@@ -10,7 +10,8 @@ import pytest
 from peik.clock import SystemClock
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.jobs.store import JobFilter, JobStore, JobTally, Quota
+from peik.jobs.model import JobFilter
+from peik.jobs.store import JobStore, JobTally, Quota
 from peik.storage.moving import move as moving
 from peik.storage.moving.move import Ends, MoveWatch, end_of, move
 from peik.storage.moving.records import KINDS as ALL_KINDS

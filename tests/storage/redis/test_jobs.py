@@ -14,8 +14,8 @@ import pytest
 from peik.core.letter import State
 from peik.errors import Conflict, NotFound
 from peik.jobs import store as job_rules
-from peik.jobs.model import JobEnd, JobRecord
-from peik.jobs.store import STANDING_COUNTED_MAX, JobFilter, JobRetention, JobStore, Quota, RunNews
+from peik.jobs.model import JobEnd, JobFilter, JobRecord
+from peik.jobs.store import STANDING_COUNTED_MAX, JobRetention, JobStore, Quota, RunNews
 from peik.storage.redis.jobs import PHASES
 from tests.storage.acts import HOUR, NOW
 from tests.storage.job_acts import KIND, SHORT_MS, a_job, end, queue, ran, settle, take, take_one, taken, terms, the_job

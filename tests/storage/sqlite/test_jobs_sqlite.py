@@ -11,8 +11,8 @@ import pytest
 from peik.clock import SystemClock
 from peik.core.letter import State
 from peik.errors import Conflict
-from peik.jobs.model import JobEnd
-from peik.jobs.store import JobFilter, JobRetention, Quota, RunNews
+from peik.jobs.model import JobEnd, JobFilter
+from peik.jobs.store import JobRetention, Quota, RunNews
 from peik.storage.sqlite.jobs import SQL
 from peik.storage.sqlite.store import SqliteStore
 from tests.storage.acts import HOUR, NOW
