@@ -356,9 +356,9 @@ WHY = (
     (
         "python-telegram-bot",
         "WithRequest test_send_all_args",
-        "size in bytes of a thumbnail that Telegram has encoded anew",
+        "size in bytes of a thumbnail that Telegram has encoded again",
     ),
-    ("python-telegram-bot", "test_send_bytesio_jpg_file", "size in bytes of a photo that Telegram has encoded anew"),
+    ("python-telegram-bot", "test_send_bytesio_jpg_file", "size in bytes of a photo that Telegram has encoded again"),
     ("python-telegram-bot", "test_send_mp4_file_url", "size of a thumbnail that Telegram's servers have made"),
     ("python-telegram-bot", "TestStickerWithRequest", "public stickers and sets, by their ids at Telegram"),
     ("python-telegram-bot", "test_videoquality", "a video in a channel of the authors', with its qualities"),

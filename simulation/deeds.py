@@ -474,7 +474,7 @@ async def power_cut(world: World, chance: random.Random) -> None:
 
 
 async def restart(world: World, chance: random.Random) -> None:
-    """A process is told to end, ends in good order, and another starts."""
+    """A process is told to end, ends cleanly, and another starts."""
     node = chance.choice(world.nodes)
     if node.process is None:
         return

@@ -45,7 +45,7 @@ async def all_die(world: ServerWorld, chance: random.Random) -> None:
 
 
 async def node_restarts(world: ServerWorld, chance: random.Random) -> None:
-    """A node ends in good order: it lets its leases go, others take them. Later it is there again."""
+    """A node ends cleanly: it lets its leases go, others take them. Later it is there again."""
     node = _node(world, chance)
     if node.process is None:
         return

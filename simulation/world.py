@@ -332,7 +332,7 @@ class World:
 
     @property
     def deaths(self) -> int:
-        """How often somebody may have lost tries that he had in hand. A process that ends in good order leaves one in doubt
+        """How often somebody may have lost tries that he had in hand. A process that ends cleanly leaves one in doubt
         only if no answer came in its grace; that one was sent."""
         return self.counts["crashes"] + self.counts["power cuts"] + self.counts["ends that could not be stored"]
 

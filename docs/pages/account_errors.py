@@ -177,7 +177,7 @@ _BY_TROUBLE: dict[Role, dict[Trouble, str]] = {
     },
     Role.FOLLOWING: {
         Trouble.REVOKED: "the session is `revoked`; alert `session-ended`",
-        Trouble.PASSWORD_NEEDED: "connects anew, and is `revoked`: nobody is signed in",
+        Trouble.PASSWORD_NEEDED: "connects again, and is `revoked`: nobody is signed in",
         Trouble.FLOOD: "asked again when the wait is over, at most 15 minutes later",
         Trouble.OFFLINE: "asked again, at most 15 minutes later each time; after five times the history is read as well",
         Trouble.REFUSED: "asked again, at most 15 minutes later each time; after five times the history is read as well",
@@ -264,7 +264,7 @@ def done_with(role: Role, method: str, name: str) -> str:
             case _:
                 return "sent again"
     if role is Role.FILES and name == "FILE_REFERENCE_EXPIRED":
-        return "the message is asked for anew, for another reference; given up after three"
+        return "the message is asked for again, for another reference; given up after three"
     if role is Role.CONNECTING and name in NOBODY:
         return _BY_TROUBLE[role][Trouble.REVOKED]
     if role is Role.FOLLOWING and method == "updates.getChannelDifference" and name in _LOST_CHANNELS:

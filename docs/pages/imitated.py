@@ -221,7 +221,7 @@ def imitated_parts() -> list[str]:
         ),
         "## Methods with rules of their own",
         (
-            "A field that is not looked at is taken without a word and changes nothing. It is listed if its name stands nowhere "
+            "A field that is not looked at is accepted silently and changes nothing. It is listed if its name stands nowhere "
             "in the code that carries the method out."
         ),
         table(("method", "fields that are not looked at"), rows),

@@ -504,7 +504,7 @@ class SessionApi(NeedsAccounts):
 
     @_admin_operation("POST", f"{_ONE}/restart", name="restartSession", problems=_ASKED)
     async def restart(self, caller: Caller, session_id: SessionInPath) -> SessionAnswer:
-        """Connect an account anew, on the node that it runs on."""
+        """Reconnect an account, on the node that it runs on."""
         return SessionAnswer.of(await self._service.restart(session_id))
 
     @_admin_operation("POST", f"{_ONE}/log-out", name="logOutSession", problems=_ASKED)

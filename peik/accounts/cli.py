@@ -621,11 +621,11 @@ def import_string(
 @asks(app, has_archive=True, has_keys=True)
 def reseal(context: CommandContext) -> None:
     """Seal every account's key with the first key of PEIK_SECRET_KEY, after it was changed."""
-    with context.waiting("Sealing anew"):
+    with context.waiting("Sealing again"):
         answer = context.accounts.document(_api().reseal, timeout_s=None)
     lost = answer["lost"]
     assert isinstance(lost, list)
-    words = f"{counted(answer['renewed'], 'session')} sealed anew."
+    words = f"{counted(answer['renewed'], 'session')} sealed again."
     context.say(
         answer, f"{words} No key of ours opens: {', '.join(lost)}. They have to sign in again." if lost else words
     )
@@ -651,8 +651,8 @@ def stop(context: CommandContext, session: SessionId) -> None:
 
 @asks(app, has_archive=True, has_keys=True)
 def restart(context: CommandContext, session: SessionId) -> None:
-    """Connect an account anew."""
-    context.say(context.accounts.document(_api().restart, session_id=session), f"Session {session} connects anew.")
+    """Reconnect an account."""
+    context.say(context.accounts.document(_api().restart, session_id=session), f"Session {session} reconnects.")
 
 
 @asks(app, "log-out", has_archive=True, has_keys=True)

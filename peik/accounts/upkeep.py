@@ -144,7 +144,7 @@ async def unseal(registry: Registry, vault: Vault) -> Resealed:
 
 
 class Renewal:
-    """A chore: at a start with PEIK_SECRET_KEY_OLD everything is sealed anew, once."""
+    """A chore: at a start with PEIK_SECRET_KEY_OLD everything is sealed again, once."""
 
     def __init__(self, registry: Registry, vault: Vault, events: Events) -> None:
         self._registry = registry
@@ -154,7 +154,7 @@ class Renewal:
     async def run(self) -> None:
         done = await reseal(self._registry, self._vault)
         if done.renewed:
-            self._events.tell(SessionNotice(words=f"Keys of accounts: {done.renewed} sealed anew with the new key."))
+            self._events.tell(SessionNotice(words=f"Keys of accounts: {done.renewed} sealed again with the new key."))
         if done.lost:
             lost = ", ".join(done.lost)
             self._events.tell(

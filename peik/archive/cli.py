@@ -171,7 +171,7 @@ def followed(
     *,
     on_lost: Callable[[str], None],
 ) -> Iterator[SseFrame]:
-    """Lines as they come, for ever. A connection that breaks is made anew, from the last line on."""
+    """Lines as they come, for ever. A connection that breaks is made again, from the last line on."""
     from peik.archive.api import FeedHeaders
 
     last: str | None = None
@@ -477,7 +477,11 @@ def _begun(
         raise BadInput(code="nothing_to_resume", detail=f"No export to {file} was interrupted. Leave --resume out.")
     for path in (file, part):
         if path.exists() and not may_overwrite:
-            hint = "--resume goes on with it, --overwrite begins anew" if path == part else "--overwrite replaces it"
+            hint = (
+                "--resume goes on with it, --overwrite starts from the beginning"
+                if path == part
+                else "--overwrite replaces it"
+            )
             raise Conflict(code="file_exists", detail=f"{path} is there already: {hint}.")
     part.write_bytes(b"")
     return ExportPlace(filters=wanted, form=form)
@@ -488,9 +492,13 @@ def _kept(kept: Path, part: Path, wanted: dict[str, str], form: str) -> ExportPl
     try:
         place = msgspec.json.decode(kept.read_bytes(), type=ExportPlace)
     except msgspec.DecodeError:
-        raise Conflict(code="bad_place", detail=f"{kept} cannot be read. --overwrite begins anew.") from None
+        raise Conflict(
+            code="bad_place", detail=f"{kept} cannot be read. --overwrite starts from the beginning."
+        ) from None
     if not part.exists() or part.stat().st_size < place.size_bytes:
-        raise Conflict(code="bad_place", detail=f"{part} is not what {kept} says. --overwrite begins anew.")
+        raise Conflict(
+            code="bad_place", detail=f"{part} is not what {kept} says. --overwrite starts from the beginning."
+        )
     if _without_times(place.filters) != _without_times(wanted) or place.form != form:
         raise Conflict(
             code="other_export", detail=f"{part} is an export of something else. Say the same filters, or --overwrite."

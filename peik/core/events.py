@@ -214,7 +214,7 @@ class UpdatesExpired(Event, frozen=True, kw_only=True):
 
 
 class NumberingReset(Event, frozen=True, kw_only=True):
-    """Telegram numbers this bot's updates anew: after a silent week, or on another server. Nothing is lost by it."""
+    """Telegram starts this bot's update ids over: after a silent week, or on another server. Nothing is lost by it."""
 
     expected_id: int
     first_id: int

@@ -126,7 +126,7 @@ def judge(reply: Reply, *, method: str, was_uncertain: bool = False, had_server_
     `had_server_error`: the bot saw a 5xx within the last 30 s, so that a 429 may hide a send that went through.
     """
     if reply.fault is _SPOILED:
-        return Refused(code=0, words=reply.detail, advice="Send it anew.", scope=Scope.MESSAGE)
+        return Refused(code=0, words=reply.detail, advice="Send it again.", scope=Scope.MESSAGE)
     if reply.status == 0 or not reply.left:  # an answer to nothing is no answer
         why = f"{reply.fault}: {reply.detail}" if reply.detail else str(reply.fault or NetworkFault.RESET)
         return Uncertain(why=why) if reply.left else Unsent(why=why)

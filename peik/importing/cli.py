@@ -51,7 +51,7 @@ def bring_over(
         ),
     ] = None,
     people: Annotated[
-        str | None, typer.Option(metavar="TABLE", help="The bot's users, likewise.", rich_help_panel=_WHAT)
+        str | None, typer.Option(metavar="TABLE", help="The bot's users, in the same way.", rich_help_panel=_WHAT)
     ] = None,
     mapped: Annotated[
         list[str] | None,

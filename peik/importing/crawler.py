@@ -58,7 +58,7 @@ _RECEIVED = frozenset({"received", "incoming", "in", "inbound", "false"})
 _SECRETS = ("session_string", "string_session", "auth_key", "api_hash", "password")  # never kept in clear
 _WITHOUT_FILE = (
     "It was brought over without its Telethon file. Put {file}.session into PEIK_SESSIONS_DIR and import it, "
-    "or sign in anew."
+    "or sign in again."
 )
 _LEVELS = {"warn": "warning", "critical": "error", "fatal": "error", "trace": "debug"}
 

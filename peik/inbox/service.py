@@ -296,7 +296,7 @@ class InboxService:
     async def remove_consumer(self, bot_id: int, name: str) -> None:
         """Forget a consumer and how far it was. Arrivals are not kept for it any more."""
         if name == DEFAULT_CONSUMER:
-            raise BadInput(code="default_consumer", detail="Every bot has its default consumer. It can be set anew.")
+            raise BadInput(code="default_consumer", detail="Every bot has its default consumer. It can be set again.")
         consumer = await self.consumer(bot_id, name)
         await self._store.remove_consumer(consumer.id)
         await self._readers.let_go(bot_id, name)

@@ -176,7 +176,7 @@ def write_source(pen: LogWriter, event: events.Event) -> None:
             pen.book.info("+ updates come again", bot=bot_id, source=source, away_s=round(away_s, 1))
         case events.NumberingReset(expected_id=expected, first_id=first, epoch=epoch):
             pen.book.warning(
-                "# Telegram numbers updates anew", bot=bot_id, expected_id=expected, first_id=first, epoch=epoch
+                "# Telegram starts update ids over", bot=bot_id, expected_id=expected, first_id=first, epoch=epoch
             )
         case events.WebhookSet():
             pen.book.info("+ Telegram pushes updates to us", bot=bot_id)

@@ -535,7 +535,7 @@ class ScheduleService:
 
         def resumed(old: Schedule) -> Schedule:
             if old.state is ScheduleState.ENDED:
-                raise Conflict(code="schedule_ended", detail=f"Schedule {name} has ended: edit it to begin it anew.")
+                raise Conflict(code="schedule_ended", detail=f"Schedule {name} has ended: edit it to begin it again.")
             if old.state is ScheduleState.ACTIVE:
                 return old
             decided_ms = max(old.decided_ms, self._clock.wall_ms())

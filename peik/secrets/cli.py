@@ -64,7 +64,7 @@ def rotate(context: CommandContext) -> None:
         if remote is None and context.config.has_sessions:
             document["accounts"] = _reseal_accounts(context)  # they are in the archive, not in the store
     context.say(
-        document, f"{document['sealed']} secrets sealed, {document['renewed']} sealed anew.{_accounts(document)}"
+        document, f"{document['sealed']} secrets sealed, {document['renewed']} sealed again.{_accounts(document)}"
     )
     if document["left"] is not None:
         context.note(str(document["left"]))
@@ -91,7 +91,7 @@ def mend(
         Path | None, typer.Option("--token-file", metavar="FILE", help="A file with the token.")
     ] = None,
 ) -> None:
-    """Give a bot its token anew where what is stored cannot be opened, from a hidden prompt, a file or standard input."""
+    """Give a bot its token again where what is stored cannot be opened, from a hidden prompt, a file or standard input."""
     from peik.core.token import Token
     from peik.secrets import service as sealing
 
@@ -114,7 +114,7 @@ def _accounts(document: Document) -> str:
     accounts = document["accounts"]
     if not isinstance(accounts, dict):
         return ""
-    words = f" Accounts: {accounts['renewed']} sealed anew."
+    words = f" Accounts: {accounts['renewed']} sealed again."
     lost = accounts["lost"]
     return f"{words} No key of ours opens: {', '.join(lost)}." if lost else words
 

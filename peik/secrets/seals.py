@@ -158,7 +158,7 @@ WRONG_KEY = (
 )
 BROKEN = (
     "The sealed secret of {place} was changed, or belongs to another row. Restore a backup; or, if it is the token of a bot, "
-    "give it anew: peik secrets mend. Nothing was changed."
+    "give it again: peik secrets mend. Nothing was changed."
 )
 BAD_KEY = frozenset({"no_secret_key", "wrong_secret_key", "broken_seal"})  # codes of what `open` raises
 PLAIN = Seals()

@@ -315,7 +315,7 @@ class Custodian:
     async def _settle(self, *, renews: bool, may_rewrite: bool) -> SealedCounts:
         done = await settle(self._store, self._seals, renews=renews, may_rewrite=may_rewrite)
         if done.sealed or done.renewed:
-            self._tell(f"Secrets in the store: {done.sealed} sealed, {done.renewed} sealed anew with the new key.")
+            self._tell(f"Secrets in the store: {done.sealed} sealed, {done.renewed} sealed again with the new key.")
         if done.left is not None:
             self._tell(done.left)
         return done

@@ -39,7 +39,7 @@ CRAWLER: tuple[tuple[str, str, str], ...] = (
     ("COMPOSE_PROFILES", "crawler", "So that `docker compose up -d` brings app, telegram-redis and telegram-mongodb."),
     ("TELEGRAM_MONGODB_USER", "admin", "MongoDB's root user, made with its first start."),
     ("TELEGRAM_MONGODB_PASSWORD", "", "Letters and digits: `openssl rand -hex 24`. It makes that MongoDB the archive."),
-    ("TELEGRAM_REDIS_PASSWORD", "", "Letters and digits, likewise. It makes that Redis the store."),
+    ("TELEGRAM_REDIS_PASSWORD", "", "Letters and digits, too. It makes that Redis the store."),
     ("TELEGRAM_API_ID", "", "The number of your application at my.telegram.org."),
     ("TELEGRAM_API_HASH", "", "The hash that goes with it."),
 )
@@ -76,7 +76,7 @@ COMPOSE: tuple[tuple[str, str, str], ...] = (
     (
         "REDIS_MAXMEMORY",
         "700mb",
-        "When Redis refuses more; less than REDIS_MEMORY, for it needs room to write its log anew.",
+        "When Redis refuses more; less than REDIS_MEMORY, for it needs room to rewrite its log.",
     ),
     ("MONGODB_MEMORY", "2g", "How much memory MongoDB may take."),
     ("POSTGRES_MEMORY", "1g", "How much memory PostgreSQL may take."),

@@ -1,4 +1,4 @@
-"""A new key in front: everything is sealed anew, and what nobody can open is named."""
+"""A new key in front: everything is sealed again, and what nobody can open is named."""
 
 import msgspec
 
@@ -70,7 +70,7 @@ def test_a_start_with_the_old_key_renews_and_tells_and_opening_needs_no_key_afte
         await Renewal(registry, Vault([NEW, OLD]), events).run()
         words = [one.words for one in told if isinstance(one, SessionNotice)]
         assert len(words) == 2
-        assert "1 sealed anew" in words[0]
+        assert "1 sealed again" in words[0]
         assert lost in words[1]
 
         opened = await unseal(registry, Vault([NEW]))

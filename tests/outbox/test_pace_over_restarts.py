@@ -1,4 +1,4 @@
-"""A restart begins neither a minute nor a burst anew: what was sent shortly before it still counts."""
+"""A restart begins neither a minute nor a burst again: what was sent shortly before it still counts."""
 
 import asyncio
 

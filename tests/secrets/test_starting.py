@@ -103,7 +103,7 @@ def test_a_start_with_the_old_key_seals_anew_and_then_does_without_it() -> None:
             await stage.peik.outbox.service.change_bot(BOT, paused=None)
             assert {key_id_of(text) for text in (await texts(stage)).values()} == set(seals_of(ONE).key_ids)
         async with with_key(stage, secret_key=TWO, secret_key_old=ONE).open():
-            assert "2 sealed anew" in notices(stage)
+            assert "2 sealed again" in notices(stage)
         async with with_key(stage, secret_key=TWO).open():
             assert {key_id_of(text) for text in (await texts(stage)).values()} == set(seals_of(TWO).key_ids)
             await stage.ended(await stage.text(5, "still the same bot"))

@@ -637,7 +637,7 @@ class TelethonClient:
                             return False
                     return True
                 except RPCError as error:
-                    # What the message said of its file holds for a time that Telegram does not tell: it is asked for anew.
+                    # What the message said of its file holds for a time that Telegram does not tell: it is asked for again.
                     if name_of(error) not in _OLD_REFERENCE or tries == REFERENCES_MAX - 1:
                         raise
                 finally:

@@ -297,7 +297,7 @@ def place(connection: apsw.Connection) -> tuple[int, int]:
         stat = os.stat(connection.filename)  # noqa: PTH116  on every commit
     except OSError as error:
         raise apsw.CantOpenError(
-            f"{Path(connection.filename).name} is gone: put it back, or start Peik anew"
+            f"{Path(connection.filename).name} is gone: put it back, or start Peik again"
         ) from error
     return stat.st_dev, stat.st_ino
 
@@ -412,7 +412,7 @@ class WriterThread(ReaderThread):
                 ended.append((future, None, error))
             connection.execute("RELEASE piece")
         if place(connection) != self._place:
-            raise apsw.CantOpenError("the file was replaced while it was open: put it back, or start Peik anew")
+            raise apsw.CantOpenError("the file was replaced while it was open: put it back, or start Peik again")
         connection.execute("COMMIT")
         return ended
 

@@ -31,7 +31,7 @@ _EMPTIED = (
 )  # fmt: skip
 REMAINS = (
     "PostgreSQL was asked to vacuum: removed rows cannot be read by any query, but their bytes stay in free space of its pages, "
-    "in its write-ahead log and on its replicas until these are used anew."
+    "in its write-ahead log and on its replicas until these are used again."
 )
 
 
@@ -171,9 +171,7 @@ class PostgresSealed:
         """The tables are small, and are locked for as long as it takes to write them again. The server's own log, its replicas
         and its backups are not ours to change."""
         if not may_rewrite:
-            return (
-                "Old rows are left in the tables until the server reuses their room; the next start writes them anew."
-            )
+            return "Old rows are left in the tables until the server reuses their room; the next start rewrites them."
         one = await self._connect()
         try:
             for name in ("rewrite_bots", "rewrite_keys", "rewrite_consumers", "rewrite_secrets"):
@@ -181,7 +179,7 @@ class PostgresSealed:
         except Exception as error:
             if not is_refusal(error):
                 raise
-            return f"The tables could not be written anew, and old rows may be left in them: {translate(error)}"
+            return f"The tables could not be rewritten, and old rows may be left in them: {translate(error)}"
         finally:
             await session.end(one)
         return None

@@ -39,7 +39,7 @@ _HINTS: tuple[tuple[type[BaseException], str, str], ...] = (
     (
         asyncpg.UndefinedTableError,
         "store_gone",
-        "A table of Peik's is gone. Restore a backup, or start Peik anew to make an empty one.",
+        "A table of Peik's is gone. Restore a backup, or start Peik again to make an empty one.",
     ),
     (asyncpg.DataCorruptedError, "store_corrupt", "The database is damaged. Stop Peik and restore a backup."),
     (asyncpg.IndexCorruptedError, "store_corrupt", "The database is damaged. Stop Peik and restore a backup."),

@@ -25,7 +25,7 @@ from peik.storage.rules import scrubbed_lines, scrubbed_story
 
 _PAGE = 1000
 SNAPSHOT = (
-    "A snapshot of Redis on disk (dump.rdb), and its replicas' files, hold what they held until they are written anew."
+    "A snapshot of Redis on disk (dump.rdb), and its replicas' files, hold what they held until they are rewritten."
 )
 
 
@@ -160,10 +160,10 @@ class RedisForgetting:
             await self._client.ask(redis.bgrewriteaof())
         except (StoreUnavailable, exceptions.RedisError) as error:
             return [
-                f"Redis did not write its append-only file anew ({type(error).__name__}): run BGREWRITEAOF.",
+                f"Redis did not rewrite its append-only file ({type(error).__name__}): run BGREWRITEAOF.",
                 SNAPSHOT,
             ]
-        return ["Redis writes its append-only file anew; until it has, the old one holds what was removed.", SNAPSHOT]
+        return ["Redis rewrites its append-only file; until it has, the old one holds what was removed.", SNAPSHOT]
 
     # ---- walking ----
 

@@ -56,7 +56,7 @@ class WalGuard:
         """
         places, log_bytes = self._look()
         if places != self._places:
-            raise apsw.CantOpenError("the file was replaced while it was open: put it back, or start Peik anew")
+            raise apsw.CantOpenError("the file was replaced while it was open: put it back, or start Peik again")
         # It has become longer since: who commits only once, as a command does, shall not pay for room.
         if self._log_bytes < log_bytes < _LOG_BYTES and self._has_room:
             log_bytes = self._make_room(log_bytes)
@@ -67,7 +67,9 @@ class WalGuard:
         try:
             stats = [os.stat(name) for name in self._names]  # noqa: PTH116  on every commit
         except OSError as error:
-            raise apsw.CantOpenError(f"{Path(error.filename).name} is gone: put it back, or start Peik anew") from error
+            raise apsw.CantOpenError(
+                f"{Path(error.filename).name} is gone: put it back, or start Peik again"
+            ) from error
         return [(stat.st_dev, stat.st_ino) for stat in stats], stats[1].st_size
 
     def _make_room(self, log_bytes: int) -> int:
@@ -113,7 +115,7 @@ def connect(path: Path, *, for_reading: bool = False, busy_ms: int = BUSY_MS) ->
         connection.execute("PRAGMA cache_size = -2048")
         connection.execute(f"PRAGMA wal_autocheckpoint = {LOG_PAGES}")
         connection.execute("PRAGMA journal_size_limit = 67108864")
-        # Else SQLite looks at what is bound to a LIMIT, and prepares the statement anew whenever it is bound again: a sweep that
+        # Else SQLite looks at what is bound to a LIMIT, and prepares the statement again whenever it is bound again: a sweep that
         # takes 25 µs took 300 and more. Our plans do not depend on values.
         connection.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)
         connection.create_scalar_function("cause_of", _cause_of, 1, deterministic=True)
@@ -260,7 +262,7 @@ def _copy_before(connection: apsw.Connection, path: Path, version: int) -> Path:
 def _copy_pages(path: Path, target: Path) -> None:
     origin, copied = connect(path, for_reading=True), apsw.Connection(str(target))
     try:
-        # One snapshot: else the copy would begin anew whenever somebody writes.
+        # One snapshot: else the copy would begin again whenever somebody writes.
         origin.execute("BEGIN")
         origin.execute("SELECT count(*) FROM sqlite_schema").fetchall()
         with copied.backup("main", origin, "main") as backup:

@@ -26,9 +26,9 @@ T = TypeVar("T")
 _SQL = load("sqlite_forgetting.sql")
 FREE_SPACE = (
     "Free space of the SQLite file may hold bytes of what was removed or changed earlier, in the ordinary way, until it is used "
-    "anew. With Peik stopped, `peik forget` writes the whole file anew."
+    "again. With Peik stopped, `peik forget` rewrites the whole file."
 )
-BUSY = "The SQLite file could not be written anew or its log emptied just now: somebody reads it, or the disk is full."
+BUSY = "The SQLite file could not be rewritten or its log emptied just now: somebody reads it, or the disk is full."
 _WIPE_MS = 200  # so long the one writer may wait for readers before the log is emptied
 
 
@@ -185,7 +185,7 @@ class SqliteSealed:
         except OSError as error:
             return f"The file could not be read, and old bytes may be left in it: {error.strerror}"
         if not may_rewrite:
-            return "Old bytes are left in free parts of the file; the next start writes it anew."
+            return "Old bytes are left in free parts of the file; the next start rewrites it."
         return await self._alone(_write_anew)
 
 
@@ -198,7 +198,7 @@ def _write_anew(connection: apsw.Connection) -> str | None:
             connection.execute("PRAGMA temp_store = MEMORY")
         return None if _is_log_empty(connection) else _READ_BY_ANOTHER
     except apsw.Error as error:
-        return f"The file could not be written anew, and old bytes may be left in it: {translate(error)}"
+        return f"The file could not be rewritten, and old bytes may be left in it: {translate(error)}"
 
 
 def _is_log_empty(connection: apsw.Connection) -> bool:
