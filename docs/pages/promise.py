@@ -58,7 +58,7 @@ def promise_parts() -> Iterator[str]:
     yield "## People first"
     yield (
         "`make people-proof`: news to 1,200 chats, 40 at once, at a Telegram with strict limits, and people who write "
-        "meanwhile. And a hundred edits in a private chat, through Peik and straight by turns."
+        "meanwhile. And a hundred edits in a private chat, through Peik and straight in turn."
     )
     yield table(("what", "figure"), [(name, f"{value}") for name, value in document["people"].items()])
 

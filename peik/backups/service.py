@@ -73,7 +73,7 @@ def _check_fit(manifest: Manifest, sources: Mapping[str, BackupSource], plain: P
     if files is not None and files.counts["files"] and plain.files is None:
         raise Conflict(
             code="no_files_folder",
-            detail="This backup has files of letters from a folder. Name the folder that they shall go to in PEIK_FILES.",
+            detail="This backup has files of letters from a folder. Name the folder for them in PEIK_FILES.",
         )
 
 
@@ -88,7 +88,7 @@ def _check_part(part: BackupPart, source: BackupSource | None, known: Mapping[st
     if source is None and part.name.startswith(ALSO):
         raise Conflict(
             code="no_such_file",
-            detail=f"This backup has {part.name.removeprefix(ALSO)} of your program, too. Name where it shall go: "
+            detail=f"This backup has {part.name.removeprefix(ALSO)} of your program, too. Name where to put it: "
             f"PEIK_BACKUP_ALSO={part.shown.removeprefix('sqlite:///')}. Nothing was changed.",
         )
     if source is None:

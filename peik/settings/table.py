@@ -101,7 +101,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="store", group=SettingGroup.PLACES, default="sqlite:///peik.db", parse=parse_store, has_secret=True, help="Where letters are kept: sqlite:///file, postgresql://user:password@host/database or redis://:password@host:port. See stores.md."),
     Setting(name="home", group=SettingGroup.PLACES, default=".", parse=Path, help="Where this node keeps what is its own (a copy of the admin key, a cache of files) if letters are kept by a server; with SQLite that is beside the file."),
     Setting(name="files", group=SettingGroup.PLACES, default=None, parse=Path, help="A folder that all nodes share, for files of letters. By default files go into PostgreSQL or Redis, or beside the SQLite file."),
-    Setting(name="files_in_store", group=SettingGroup.PLACES, default="20M", parse=parse_size_bytes, help="The largest file that PostgreSQL or Redis shall keep. For larger ones, set PEIK_FILES."),
+    Setting(name="files_in_store", group=SettingGroup.PLACES, default="20M", parse=parse_size_bytes, help="The largest file that PostgreSQL or Redis keep. For larger ones, set PEIK_FILES."),
     Setting(name="lease", group=SettingGroup.PLACES, default="10s", parse=parse_lease, help="How long the bots of a node that died wait for another one, with PostgreSQL or Redis. Below 5s a slow network can look like a death."),
     Setting(name="backups", group=SettingGroup.PLACES, default=None, parse=Path, help="The folder that backups go to; by default beside the database. Better on another disk. See backups.md."),
     Setting(name="backup_every", group=SettingGroup.PLACES, default="off", parse=parse_every, help="How often a running Peik makes a backup and tries it out: 24h. off: only `peik backup create` does."),

@@ -45,7 +45,7 @@ def migrate(
         Path | None, typer.Option(metavar="FOLDER", help="Where files of letters are, if PEIK_FILES says so.")
     ] = None,
     to_files: Annotated[
-        Path | None, typer.Option(metavar="FOLDER", help="Where files of letters shall be, if PEIK_FILES will say so.")
+        Path | None, typer.Option(metavar="FOLDER", help="Where files of letters go, if PEIK_FILES will name it.")
     ] = None,
     while_in_use: Annotated[
         bool, typer.Option("--while-in-use", help="Read a store that is served, to try out how long it takes.")
