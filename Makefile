@@ -24,7 +24,7 @@ INSTALL := $(PYTHON) -I tests/surroundings.py --installing
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof restart-proof deaths-proof dark-proof people-proof jobs-proof accounts-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package release
+.PHONY: help setup tools serve demo test gate lint types imports ready bytecode unit world stores house mutants compatibility bench-quick bench proof nodes-proof failover-proof restart-proof deaths-proof dark-proof people-proof jobs-proof accounts-proof deploy-check suites screens clean audit monitoring-check soak bench-gate bench-growth docs docs-check package release
 
 help:  ## Show this list.
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -154,6 +154,10 @@ PROMISE := docs/reference/promise_proof.json
 nodes-proof: tools  ## Nodes killed, frozen and drained on PostgreSQL and Redis, 60,000 letters each; a quarter of an hour.
 	@$(INSTALL) $(BIN)/python -m tests.machine
 	for store in postgres redis; do for how in "" --kill-database; do $(BIN)/python -m proofs.nodes --store $$store $$how --write docs/reference/nodes_proof.json || exit 1; done; done
+
+failover-proof: tools  ## PostgreSQL killed under two nodes and its standby promoted, synchronous and not; a minute and a half.
+	@$(INSTALL) $(BIN)/python -m tests.machine
+	$(BIN)/python -m proofs.failover
 
 restart-proof: tools  ## 20 restarts each way under load, on SQLite; fewer on PostgreSQL and Redis; about six minutes.
 	@$(INSTALL) $(BIN)/python -m tests.machine

@@ -4,6 +4,7 @@ import asyncio
 import re
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -147,12 +148,13 @@ class PostgresMessageLog(MessageLogTable):
 
     def __init__(self, url: str) -> None:
         try:
-            from peik.storage.postgres.session import address_of
+            from peik.storage.postgres.session import address_of, reach
         except ImportError as error:
             raise StartError(
                 f"{SETTING} needs a package that is not installed ({error.name}): pip install 'peik[postgres]'."
             ) from None
         self._address = address_of(url, usual="public", named=_SCHEMA, setting=SETTING)
+        self._reach = partial(reach, self._address)
         self._sql = sql.load("peik.storage.postgres", "message_log.sql")
 
     async def open(self) -> None:
@@ -162,9 +164,9 @@ class PostgresMessageLog(MessageLogTable):
         try:
             self._pool = await asyncpg.create_pool(
                 self._address.url,
+                connect=self._reach,
                 min_size=0,
                 max_size=2,
-                timeout=5.0,
                 command_timeout=_ANSWER_S,
                 server_settings={"application_name": "peik message log", "search_path": schema},
             )

@@ -35,8 +35,8 @@ class Database(Protocol):
 
 
 class Postgres(PostgresServer):
-    def __init__(self) -> None:
-        super().__init__(_DURABLE)
+    def __init__(self, *, standby_of: str | None = None, **settings: str) -> None:
+        super().__init__(_DURABLE | settings, standby_of=standby_of)
 
     @property
     def store(self) -> str:

@@ -36,7 +36,9 @@ def postgres() -> "PostgresServer":
 
 
 class PostgresServer:
-    def __init__(self, settings: dict[str, str]) -> None:
+    """`standby_of`: where the server is, with its user, that this one copies and follows until it is promoted."""
+
+    def __init__(self, settings: dict[str, str], *, standby_of: str | None = None) -> None:
         self._settings = settings
         self._bin = wanted()
         self._account = _account()
@@ -45,8 +47,12 @@ class PostgresServer:
         self._process: subprocess.Popen[bytes] | None = None
         if self._account is not None:
             os.chown(self._folder, self._account, -1)
-        data = ("-D", str(self._folder / "data"), "-U", USER, "-A", "trust", "-E", "UTF8", "--locale", "C")
-        made = self._popen(str(self._bin / "initdb"), *data, "--no-sync")
+        where = ("-D", str(self._folder / "data"), "--no-sync")
+        if standby_of is None:
+            data = ("-U", USER, "-A", "trust", "-E", "UTF8", "--locale", "C")
+            made = self._popen(str(self._bin / "initdb"), *where, *data)
+        else:
+            made = self._popen(str(self._bin / "pg_basebackup"), *where, "-d", standby_of, "-R", "-c", "fast")
         assert made.wait(PATIENCE_S) == 0, self.log()
 
     @property

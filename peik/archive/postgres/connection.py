@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import Any, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -12,7 +12,7 @@ from peik.archive.sql import load, migrations
 from peik.errors import StartError, StoreUnavailable
 from peik.storage.postgres import errors
 from peik.storage.postgres.errors import is_gone
-from peik.storage.postgres.session import PostgresAddress, PostgresConnection, address_of
+from peik.storage.postgres.session import PostgresAddress, PostgresConnection, address_of, reach
 
 # Where a PostgreSQL archive is: a server, a database, and a schema of its own in it.
 
@@ -84,9 +84,9 @@ class ArchiveServer:
     async def open(self) -> None:
         self._pool = await asyncpg.create_pool(
             self.address.url,
+            connect=partial(reach, self.address),
             min_size=0,
             max_size=CONNECTIONS_MAX,
-            timeout=CONNECT_S,
             command_timeout=ANSWER_S,
             server_settings={
                 "application_name": "peik archive",

@@ -98,7 +98,8 @@ def is_gone(error: BaseException) -> bool:
             error,
             asyncpg.PostgresConnectionError
             | asyncpg.OperatorInterventionError
-            | asyncpg.IdleInTransactionSessionTimeoutError,
+            | asyncpg.IdleInTransactionSessionTimeoutError
+            | asyncpg.ReadOnlySQLTransactionError,  # a standby: the same address may lead to the primary by now
         )
     return isinstance(error, OSError | TimeoutError | asyncpg.InterfaceError | asyncpg.InternalClientError)
 

@@ -5,7 +5,9 @@ import contextlib
 import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from importlib.resources import files
+from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg  # type: ignore[import-untyped,unused-ignore]
@@ -27,6 +29,7 @@ _SCHEMA = re.compile(r"[a-z_][a-z0-9_]{0,47}")  # it needs no quotes, and leaves
 class PostgresAddress(msgspec.Struct, frozen=True, kw_only=True):
     url: str  # as the driver wants it; may hold a password
     schema: str
+    hosts: tuple[str, ...]  # the same for each server that it names, in order
     shown: str  # for people: no user, no password
 
     def __repr__(self) -> str:
@@ -49,9 +52,15 @@ def address_of(url: str, *, usual: str, named: re.Pattern[str], setting: str) ->
         raise StartError(
             f"The schema {schema!r} in {setting} cannot be used. Name it with small letters, digits and underscores."
         )
-    rest = urlencode([(name, value) for name, value in query if name != "schema"])
-    shown = f"postgresql://{parts.netloc.rpartition('@')[2]}{parts.path}?schema={schema}"
-    return PostgresAddress(url=urlunsplit(parts._replace(query=rest)), schema=schema, shown=shown)
+    rest = [(name, value) for name, value in query if name != "schema"]
+    account, at, servers = parts.netloc.rpartition("@")
+    hosts = servers.split(",")
+    if len(hosts) > 1 and not any(name == "target_session_attrs" for name, _ in rest):
+        rest.append(("target_session_attrs", "read-write"))  # a standby answers, too
+    parts = parts._replace(query=urlencode(rest))
+    shown = f"postgresql://{servers}{parts.path}?schema={schema}"
+    each = tuple(urlunsplit(parts._replace(netloc=f"{account}{at}{host}")) for host in hosts)
+    return PostgresAddress(url=urlunsplit(parts), schema=schema, hosts=each, shown=shown)
 
 
 _SQL = load("session.sql")
@@ -59,6 +68,7 @@ _SQL = load("session.sql")
 READERS_MAX = 4
 FILERS_MAX = 2  # parts are large, and reading letters does not wait for them
 CONNECT_S = 5.0
+HOST_S = 1.0  # for each of several servers: a dead machine says nothing, and the next is asked in time for a beat
 ANSWER_S = 60.0  # a server that is silent for so long is gone
 LOCK_MS = 5000
 # A node that is frozen inside a transaction loses its locks before those who wait for them lose patience.
@@ -132,10 +142,21 @@ async def settle_in(connection: asyncpg.Connection) -> None:
     await PostgresSession(connection).rows(_SQL["settle_in"])
 
 
+async def reach(address: PostgresAddress, url: str | None = None, **settings: Any) -> asyncpg.Connection:
+    """The first of its servers that answers and may be written. The driver has one bound on time for all of them together.
+    A pool says `url`, which is the address once more."""
+    *others, last = address.hosts
+    for host in others:
+        try:
+            return await asyncpg.connect(host, timeout=HOST_S, **settings)
+        except (OSError, asyncpg.InternalClientError, asyncpg.CannotConnectNowError):
+            continue  # what is told is the last one's error
+    return await asyncpg.connect(last, timeout=HOST_S if others else CONNECT_S, **settings)
+
+
 async def connect(address: PostgresAddress) -> PostgresSession:
-    connection = await asyncpg.connect(
-        address.url,
-        timeout=CONNECT_S,
+    connection = await reach(
+        address,
         command_timeout=ANSWER_S,
         server_settings=settings_of(address),
         connection_class=PostgresConnection,
@@ -180,9 +201,9 @@ async def connect_pool(address: PostgresAddress, size: int) -> PostgresPool:
     return PostgresPool(
         await asyncpg.create_pool(
             address.url,
+            connect=partial(reach, address),
             min_size=0,  # made when needed: the pool's own care for a least number writes to the log
             max_size=size,
-            timeout=CONNECT_S,
             command_timeout=ANSWER_S,
             server_settings=settings_of(address),
             connection_class=PostgresConnection,

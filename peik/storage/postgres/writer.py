@@ -11,6 +11,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Generic, TypeVar
 
+import asyncpg  # type: ignore[import-untyped,unused-ignore]
 import msgspec
 
 from peik.errors import InDoubt, Problem
@@ -210,7 +211,8 @@ class PostgresWriter:
                     raise CommitFailed(f"the commit ended as {tag}")
         except BaseException as error:
             await self._undo(session, error)
-            if is_ending and (is_gone(error) or (is_one_call and may_be_late(error))):
+            is_refused = isinstance(error, asyncpg.ReadOnlySQLTransactionError)
+            if is_ending and not is_refused and (is_gone(error) or (is_one_call and may_be_late(error))):
                 self._remember_doubt(batch)
                 raise _LostAtCommit(error) from error
             raise

@@ -14,9 +14,11 @@ class Break(enum.Enum):
 
 class Proxy:
     def __init__(self, server_port: int) -> None:
-        self._server_port = server_port
+        self.server_port = server_port
         self.breaks = Break.NEVER
         self.is_deaf = False  # nobody new gets through; who is through stays so
+        self.answers = asyncio.Event()  # what the server says is held back while this is not set
+        self.answers.set()
         self.port = 0
         self._tasks: set[asyncio.Task[None]] = set()
 
@@ -35,10 +37,10 @@ class Proxy:
             writer.transport.abort()
             return
         self._tasks.add(task)
-        there, back = await asyncio.open_connection("127.0.0.1", self._server_port)
+        there, back = await asyncio.open_connection("127.0.0.1", self.server_port)
         try:
             async with asyncio.TaskGroup() as group:
-                answers = group.create_task(_copy(there, writer))
+                answers = group.create_task(self._copy(there, writer))
                 while data := await reader.read(65536):
                     if b"COMMIT" in data and self.breaks is not Break.NEVER:
                         breaks, self.breaks = self.breaks, Break.NEVER
@@ -57,8 +59,8 @@ class Proxy:
             writer.transport.abort()
             back.transport.abort()
 
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while data := await reader.read(65536):
-        writer.write(data)
-    writer.transport.abort()
+    async def _copy(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(65536):
+            await self.answers.wait()
+            writer.write(data)
+        writer.transport.abort()
