@@ -1,6 +1,7 @@
 """A letter: a call that Peik promised to deliver. Values only; what may happen to one is in `lifecycle`."""
 
 import enum
+import functools
 import re
 
 import msgspec
@@ -47,6 +48,7 @@ RANKS = UNASKED_RANK + 1
 EDITS_TURN = RANKS
 # What a later judged letter of the same lane lifts to its own rank instead of passing it.
 LIFTED_RANKS = (Priority.NORMAL.rank, UNASKED_RANK)
+_NORMAL_RANK = Priority.NORMAL.rank
 INTERACTIVE_RANK_MAX = Priority.HIGH.rank  # what a person waits for; the rest is bulk to Telegram
 
 
@@ -55,6 +57,7 @@ def priority_of(rank: int) -> int:
     return max(Priority.CRITICAL - rank, Priority.BULK)
 
 
+@functools.lru_cache(maxsize=1024)  # asked five times for each letter
 def is_edit(method: str) -> bool:
     """Whether it changes what is there. Telegram counts edits by themselves (docs/telegram.md, Flood limits)."""
     return method.startswith("edit")
@@ -187,7 +190,7 @@ class Letter(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     def turn(self) -> int:
         """The queue in which its lane waits while it is the head: that of its rank. Edits in private chats have one of their
         own, since they are free (`pace`), unless they are bulk."""
-        if self.rank > Priority.NORMAL.rank or not is_edit(self.method):
+        if self.rank > _NORMAL_RANK or not is_edit(self.method):
             return self.rank
         chat = self.chat
         is_private = chat > 0 if isinstance(chat, int) else not chat.startswith("@")

@@ -425,7 +425,9 @@ class Sender:
                 ended += 1
                 continue
             is_interactive = letter.rank <= INTERACTIVE_RANK_MAX
-            pace.spend(letter.chat, now, weight=letter.weight, interactive=is_interactive, is_edit=letter.is_edit)
+            pace.spend(
+                letter.chat, now, weight=letter.weight, interactive=is_interactive, is_edit=is_edit(letter.method)
+            )
             flying[letter.id] = letter
             self._flying_bulk += not is_interactive
             if self._next_number is not None and letter.number >= self._next_number:
@@ -455,7 +457,7 @@ class Sender:
             # If the answer is lost, what became of the last try is stored again: never over the mark of the next one.
             return now + STORING_S
         pace = self._consequences.pace
-        chat_at = pace.chat_ready_at(chat, now, weight=letter.weight, is_edit=letter.is_edit)
+        chat_at = pace.chat_ready_at(chat, now, weight=letter.weight, is_edit=is_edit(letter.method))
         if letter.due_at_ms > at_ms:
             ahead_ms = letter.due_at_ms - at_ms
             # No backoff is longer than this. What seems to be was set before the wall clock was put back, and is due.
@@ -593,10 +595,10 @@ class Sender:
                 continue
             if is_late:
                 self._pace.left_late(
-                    letter.chat, now, spent_at=step.taken_at, weight=letter.weight, is_edit=letter.is_edit
+                    letter.chat, now, spent_at=step.taken_at, weight=letter.weight, is_edit=is_edit(letter.method)
                 )
             if letter.rank > INTERACTIVE_RANK_MAX:
-                leaves_at = self._pace.leaves_at(now, weight=letter.weight, is_edit=letter.is_edit)
+                leaves_at = self._pace.leaves_at(now, weight=letter.weight, is_edit=is_edit(letter.method))
                 if leaves_at > now:
                     self._group.create_task(self._send_later(letter, leaves_at - now))
                     continue
