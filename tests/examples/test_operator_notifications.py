@@ -32,7 +32,8 @@ ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples/operator_notifications"
 BACKEND_KEY = "backend-key"
 LENA, AZIZ, THIEF = 5, 6, 7
-PHOTO = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 40
+# A hundred by a hundred, as far as its head says so: Telegram refuses what cannot be a photo.
+PHOTO = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR\0\0\0d\0\0\0d\x08\6\0\0\0" + bytes(range(256)) * 40
 TASK: dict[str, Any] = {"number": 17, "address": "Amir Temur 1", "latitude": 41.3111, "longitude": 69.2797}
 REPORT = ["Task 17", "Parts (new): 3"]
 WORDS = load_outreach()  # what Peik says of links

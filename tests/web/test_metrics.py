@@ -71,7 +71,7 @@ def _app(runtime: Runtime, *, is_open: bool) -> Starlette:
     app.add_exception_handler(Problem, responses.on_problem)
     for verb, path, endpoint, operation_id, _ in (
         *routes_of(metrics, access),
-        *routes_of(OverviewApi(overview), access),
+        *routes_of(OverviewApi(overview, figures.breakdown), access),
     ):
         assert operation_id in OPERATIONS
         app.add_route(path, endpoint, methods=[verb])

@@ -15,7 +15,7 @@ from peik.jobs.model import JobEnd
 from peik.jobs.store import JobRetention, RunNews
 from peik.storage.postgres.jobs import WaitingLine, take_turns
 from peik.storage.postgres.store import PostgresStore
-from tests.storage.acts import HOUR, NOW, accept, draft
+from tests.storage.acts import BOT, HOUR, NOW, accept, draft
 from tests.storage.job_acts import KIND, a_job, end, queue, queued, ran, settle, take, take_one, taken, terms, the_job
 from tests.storage.postgres.facts import locked_out, until
 from tests.storage.postgres.proxy import Break, Proxy
@@ -222,6 +222,7 @@ async def test_days_that_are_over_leave_with_the_jobs_and_yesterday_stays(place:
 
 async def test_other_nodes_hear_of_jobs_that_came_or_made_room_and_of_no_others(place: PostgresPlace) -> None:
     async with place.open() as one, place.open(is_owner=False) as two:
+        await one.nodes.release([BOT])  # letters of what it holds would concern nobody else
         await queue(one.jobs, a_job(key="k"))
         assert await _hears_of_jobs(two, one)
         job = await take_one(one.jobs)
@@ -239,8 +240,10 @@ async def test_other_nodes_hear_of_jobs_that_came_or_made_room_and_of_no_others(
 
 async def test_a_node_does_not_hear_of_what_it_did_itself(place: PostgresPlace) -> None:
     async with place.open() as one, place.open(is_owner=False) as two:
+        await one.nodes.release([BOT])  # letters of what it holds would concern nobody else
         await queue(one.jobs, a_job())
         assert await _hears_of_jobs(two, one)  # so it has been told
+        await one.nodes.beat()  # it holds the bot again, and so hears of letters for it
         assert not await _hears_of_jobs(one, two)
 
 
