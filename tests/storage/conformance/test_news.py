@@ -19,6 +19,7 @@ from tests.storage.places import BOT, OTHER_BOT
 from tests.storage.shared_places import SHARED, SharedPlace
 
 FENCE_BOT = 99
+THIRDS_FENCE = 98
 
 Act = Callable[[Any], Awaitable[object]]
 
@@ -60,13 +61,14 @@ class Heard:
         return {name: value for name, value in said.items() if value not in (False, None) and value}
 
 
-async def hear(listener: Any, teller: Any) -> Heard:
-    """All that the listener hears up to what the teller does now."""
-    await teller.hold(FENCE_BOT, 1, NOW)
+async def hear(listener: Any, teller: Any, fence: int = FENCE_BOT) -> Heard:
+    """All that the listener hears up to what the teller does now. Each of several listeners has a fence of its own, since all
+    of them hear of each."""
+    await teller.hold(fence, 1, NOW)
     heard = Heard()
-    while FENCE_BOT not in heard.chats:
+    while fence not in heard.chats:
         heard.add(await listener.nodes.news())
-    heard.chats.remove(FENCE_BOT)
+    heard.chats.remove(fence)
     return heard
 
 
@@ -120,16 +122,20 @@ async def test_the_first_time_that_matters_is_told(
 async def test_letters_of_a_bot_are_told_to_who_holds_it_and_to_nobody_by_who_does(place: SharedPlace) -> None:
     async with place.open() as one, place.open(is_owner=False) as other, place.open(is_owner=False) as third:
         await one.save_bot(BotRecord(bot_id=FENCE_BOT, token=Token("99:secret")))
+        await one.save_bot(BotRecord(bot_id=THIRDS_FENCE, token=Token("98:secret")))
         await one.nodes.release([OTHER_BOT])
         await third.nodes.beat()  # and takes what is free
         await hear(one, other)
-        await hear(third, other)
+        await hear(third, other, THIRDS_FENCE)
         ours, theirs = (await one.nodes.beat()).leases.keys(), (await third.nodes.beat()).leases.keys()
         assert BOT in ours
         for bot_id in (BOT, OTHER_BOT):
             await accept(other, draft(1, bot_id=bot_id))
         assert {bot_id for bot_id, _, _ in (await hear(one, other)).accepted} == {BOT, OTHER_BOT} & ours
-        assert {bot_id for bot_id, _, _ in (await hear(third, other)).accepted} == {BOT, OTHER_BOT} & theirs
+        assert {bot_id for bot_id, _, _ in (await hear(third, other, THIRDS_FENCE)).accepted} == {
+            BOT,
+            OTHER_BOT,
+        } & theirs
         for bot_id in (BOT, OTHER_BOT):
             await accept(one, draft(1, bot_id=bot_id))
         assert {bot_id for bot_id, _, _ in (await hear(other, one)).accepted} == {BOT, OTHER_BOT} - ours
