@@ -75,7 +75,9 @@ async def over_mtproto(settings: Settings) -> None:
     from peik.integrations.pyrogram import note_handled, recover_missed_messages
 
     if settings.api_id is None:
-        sys.exit("Set API_ID and API_HASH (from my.telegram.org) in the environment. See docs/downloader-bot.md.")
+        sys.exit(
+            "Set API_ID and API_HASH (from my.telegram.org) in the environment. See examples/downloader_bot/README.md."
+        )
     client = client_of(settings, "downloader_bot", is_deaf=False)
     async with working(settings, uploads=MtprotoUploads(client)) as (book, peik):
         PyrogramBot(client, dispatcher_of(settings, book, peik), Bot(settings.token, session=PeikSession(peik)))

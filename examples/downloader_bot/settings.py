@@ -51,11 +51,11 @@ def settings_of(environment: Mapping[str, str] = os.environ) -> Settings:
     try:
         return _read(environment)
     except KeyError as error:
-        sys.exit(f"Set {error.args[0]} in the environment. See docs/downloader-bot.md.")
+        sys.exit(f"Set {error.args[0]} in the environment. See examples/downloader_bot/README.md.")
     except BadInput as problem:
         sys.exit(f"BOT_TOKEN cannot be right: {problem.detail}")
     except ValueError as error:
-        sys.exit(f"A setting cannot be read: {error}. See docs/downloader-bot.md.")
+        sys.exit(f"A setting cannot be read: {error}. See examples/downloader_bot/README.md.")
 
 
 def _read(given: Mapping[str, str]) -> Settings:

@@ -171,7 +171,7 @@ def test_the_words_of_yt_dlp_become_a_sentence_that_helps(words: str, sentence: 
 
 def test_the_page_names_every_setting() -> None:
     code = (TEXTS.parent / "settings.py").read_text(encoding="utf-8")
-    page = (TEXTS.parents[2] / "docs/downloader-bot.md").read_text(encoding="utf-8")
+    page = (TEXTS.parents[2] / "examples/downloader_bot/README.md").read_text(encoding="utf-8")
     names = set(re.findall(r"given(?:\.get\(|\[)\"([A-Z_]+)\"", code))
     assert len(names) == 20
     assert all(f"`{name}`" in page for name in names)
