@@ -31,14 +31,13 @@ def bench_parts() -> Iterator[str]:
     peers = [
         (
             f"{line['title']}{', less is better' if line['is_most'] else ''}",
-            one["title"],
-            short(one["median"]),
-            f"{line['median'] / one['median']:.2f}",
+            short(line["median"]),
+            " · ".join(f"{one['title']}: {short(one['median'])}" for one in line["peers"]),
         )
         for line in run["figures"]
-        for one in line["peers"]
+        if line["peers"]
     ]
-    yield table(("what", "who", "median", "Peik / peer"), peers)
+    yield table(("what", "Peik", "peers, medians"), peers)
     yield table(("peer", "its terms"), [(one["title"], one["terms"]) for one in run["peers"]])
     yield "## Ceilings"
     yield table(("what", "median"), [(one_line(one["title"]), _spread(one)) for one in run["ceilings"]])
@@ -63,11 +62,12 @@ def missed_goals(figures: Sequence[dict[str, Any]]) -> Iterator[str]:
         missed = [goal["words"] for goal in line["goals"] if not goal["reached"]]
         if missed:
             known = bounds.get(line["name"], {})
-            said = (" ".join(known.get(what, "").split()) or "not said yet" for what in ("bound", "tried"))
-            rows.append((line["title"], f"{short(line['median'])} {line['unit']}", "<br>".join(missed), *said))
+            bound, _, _ = " ".join(known.get("bound", "not said yet").split()).partition(". ")
+            rows.append((line["title"], f"{short(line['median'])} {line['unit']}", "<br>".join(missed), bound))
     if rows:
         yield "## Goals that were missed"
-        yield table(("what", "Peik", "goal", "what bounds it", "what was tried"), rows)
+        more = "More, and what was tried: [`bench/bounds.toml`](../../bench/bounds.toml)."
+        yield f"{table(('what', 'Peik', 'goal', 'what bounds it'), rows)}\n\n{more}"
 
 
 def _spread(line: dict[str, Any]) -> str:

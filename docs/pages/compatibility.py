@@ -10,14 +10,13 @@ _ROUTE_WORDS = {
     "peik": (
         "## Through Peik",
         (
-            "The bots' API root is a Peik that has never heard of them; behind it is the simulated Telegram. In *Telegram dark* "
-            "that is gone for five seconds while people write; in *Peik killed* Peik dies by `kill -9` and is started again. "
-            "Afterwards everybody who wrote had an answer."
+            "The API root is a Peik that has never heard of the bots. *Telegram dark*: gone for five seconds while people write; "
+            "*Peik killed*: `kill -9`, and started again. Afterwards everybody who wrote had an answer."
         ),
     ),
     "direct": (
         "## Straight at Telegram",
-        "The same programs with the simulated Telegram as their API root: the measure for the table above.",
+        "The same programs with the simulated Telegram as their API root.",
     ),
 }
 
@@ -29,10 +28,9 @@ def compatibility_page(recorded: str) -> str:
         "*Written by `make compatibility` from a run of the tests. Do not edit this page.*",
         "# Bot libraries",
         (
-            "Each row is a real bot, written as its library's own guide teaches, and run in Peik's test suite with that version "
-            "of the library. Only the API root differs between the tables. *yes* means: seen in that run, both with long polling "
-            "and with a webhook. A call that gets no answer at all is made again by each bot; most libraries do that for their "
-            "polls only, and the program shows how the rest is done."
+            "Each row is a real bot, written as its library's own guide teaches. *yes*: seen in that run, with long polling and "
+            "with a webhook. Calls without an answer are repeated; most libraries do that for polls only, and the program shows "
+            "how the rest is done."
         ),
     ]
     routes = next(iter(found.values()))["routes"]

@@ -180,8 +180,8 @@ def _suites() -> list[str]:
     return [
         "## What the suites of bot libraries say",
         (
-            "Live suites that libraries' authors have written against Telegram itself, run against the simulator, straight and "
-            "through the gateway. [`make suites`](../simulator.md#the-suites-of-the-libraries) runs them."
+            "Suites that libraries' authors have written against Telegram itself "
+            "([`make suites`](../simulator.md#the-suites-of-the-libraries))."
         ),
         table(("suite", "straight", "through the gateway", "skipped by its authors"), rows),
         "Each test that fails, and why it cannot pass here:",
@@ -202,10 +202,7 @@ def _methods_without(rows: list[tuple[str, str]]) -> list[str]:
 def imitated_parts() -> list[str]:
     methods, known = bot_api_methods(), said()
     ruled = sorted(name for name in methods if name in METHODS and name not in NOT_IMITATED)
-    rows = [
-        (code(name), ", ".join(map(code, _unread(methods[name], read_by(name, METHODS[name])))) or "-")
-        for name in ruled
-    ]
+    unread = {name: _unread(methods[name], read_by(name, METHODS[name])) for name in ruled}
     less = [(code(name), NOT_IMITATED[name]) for name in sorted(methods.keys() & NOT_IMITATED.keys())]
     types = {name: _unread(one, known) for name, one in bot_api_types().items()}
     partly = [
@@ -224,30 +221,31 @@ def imitated_parts() -> list[str]:
             "A field that is not looked at is accepted silently and changes nothing. It is listed if its name stands nowhere "
             "in the code that carries the method out."
         ),
-        table(("method", "fields that are not looked at"), rows),
+        table(
+            ("method", "fields that are not looked at"),
+            [(code(name), ", ".join(map(code, found))) for name, found in unread.items() if found],
+        ),
+        f"All fields are looked at of {', '.join(code(name) for name, found in unread.items() if not found)}.",
         *_methods_without(less),
         "## Fields of objects",
         (
-            f"Of the {len(types)} objects of the Bot API {len(types) - len(partly)} are known in whole; what is kept and given "
-            "back as a bot said it, such as link previews and prepared buttons, is among them. Of the others the simulator "
-            "neither reads nor gives these fields by itself; a tester can put them into any message or update (`content=`, "
-            "`update`)."
+            f"Of the {len(types)} objects of the Bot API {len(types) - len(partly)} are known in whole. Of the others the "
+            "simulator neither reads nor gives these fields by itself; a tester can put them into any message or update "
+            "(`content=`, `update`)."
         ),
         table(("object", "fields"), partly),
         "## Errors",
         (
-            "What the simulator refuses by itself it refuses in Telegram's words: all of those in [Peik's catalogue](errors.md) "
-            "but the following. These are said on request, as any other text: by the fault `error` with `status` and `words`."
+            "The simulator refuses in Telegram's words, all of those in [Peik's catalogue](errors.md). Only the following are "
+            "said on request alone: by the fault `error` with `status` and `words`."
         ),
         table(("status", "words"), [(str(status), code(words)) for status, words in ON_REQUEST]),
         *_suites(),
         "## Not at all",
         (
-            "Nothing is scaled, drawn or played: behind every size of a photo and every thumbnail lie the bytes of the "
-            "whole, so that their sizes in bytes are not Telegram's. Only `SimServer` fetches files, and from this "
-            "machine alone; what lies elsewhere the tester says (`telegram.web`). Bank cards in texts are not found, nor "
-            "links in rich messages, whose HTML and Markdown are read by the tags and marks of the documentation. Where "
-            "any chat may be made up, gifts and stories may be as well, and nobody runs out of Stars. Nobody but the "
-            "tester's people writes, votes, joins or pays."
+            "Nothing is scaled, drawn or played: every size of a photo and every thumbnail has the bytes of the whole. Only "
+            "`SimServer` fetches files, and from this machine alone; what lies elsewhere the tester says (`telegram.web`). Bank "
+            "cards in texts are not found, nor links in rich messages. Where any chat may be made up, gifts and stories may be "
+            "as well, and nobody runs out of Stars. Nobody but the tester's people writes, votes, joins or pays."
         ),
     ]

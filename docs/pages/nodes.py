@@ -44,12 +44,12 @@ def nodes_parts() -> Iterator[str]:
     """Of the last run of `make nodes-proof` and of `python -m bench.nodes`, which wrote down what they saw."""
     document: dict[str, Any] = json.loads(NODES.read_text(encoding="utf-8"))
     about = document["about"]
-    yield "What this is about: [nodes](../nodes.md)."
     yield "## The proof"
     yield (
-        f"`make nodes-proof`: {about['nodes']} nodes with leases of {about['lease_s']} s, real processes and servers, the "
-        f"simulated Telegram with its limits on. Nodes are killed, frozen, drained, stopped, and killed again and again; the "
-        f"database is restarted, or killed. The machine: {about['machine']}."
+        f"`make nodes-proof`: {about['nodes']} [nodes](../nodes.md) with leases of {about['lease_s']} s, real processes and "
+        "servers, the simulated Telegram with its limits on. Nodes are killed, frozen, drained and stopped; the database is "
+        "restarted, or killed. Two cores shared with everything else: seconds are upper bounds, rates lower ones. "
+        "An empty cell was not part of that run."
     )
     runs = [name for name in ("postgres", "postgres_killed", "redis", "redis_killed") if name in document]
     broken = [f"{name}: {words}" for name in runs for words in document[name]["broken"]]
@@ -61,11 +61,9 @@ def nodes_parts() -> Iterator[str]:
     measured = document["throughput"]
     rounds = "one round" if measured["rounds"] == 1 else f"medians of {measured['rounds']} rounds"
     yield (
-        f"`python -m bench.nodes`: {rounds} of {measured['letters']:,} letters on {measured['cores']} cores "
-        "that nodes, server, stub and callers share, so that the microseconds of CPU per letter say more than the rates. "
-        "`accept`: 50 callers of one letter at a time over all nodes together, so that a commit of one of three nodes "
-        "holds a third of the letters; `crowd`: 50 callers of each node. Other programs kept the cores busy, too: the load was "
-        f"{measured['load_average_after'][2]:.0f}."
+        f"`python -m bench.nodes`: {rounds} of {measured['letters']:,} letters on {measured['cores']} shared cores, load "
+        f"{measured['load_average_after'][2]:.0f}: the CPU per letter says more than the rates. `accept`: 50 callers over all "
+        "nodes together; `crowd`: 50 callers of each node."
     )
     found = measured["figures"]
     shown = []

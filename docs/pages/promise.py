@@ -13,33 +13,31 @@ _DEATHS = {
     "ended": "asked to end in the middle of handlers",
     "replaced": "Peik replaced under them in the middle of handlers",
 }
-_LOST = ("lost", "answered again", "again for no death in the window", "calls refused", "given up")
+_NEVER = ("again for no death in the window", "calls refused", "given up")
 _RESTARTS = ("restarts", "answered", "late", "echoed", "streamed", "refused", "lost", "missing", "doubled", "slowest_s")
 
 
 def promise_parts() -> Iterator[str]:
     """Of the last runs of the proofs with real bots, which wrote down what they saw."""
     document: dict[str, Any] = json.loads(PROMISE.read_text(encoding="utf-8"))
-    yield "What this is about: [what can be lost or doubled](../guarantees.md)."
     yield (
-        "Real processes, real bot libraries with their own defaults, real servers, and the simulated Telegram. The machine: two "
-        "cores that other work kept busy, so that times are upper bounds."
+        "[What can be lost or doubled](../guarantees.md), with real processes, bot libraries with their own defaults, real "
+        "servers, and the simulated Telegram, on two busy cores: times are upper bounds."
     )
     yield "## Bots that die"
     yield (
-        "`make deaths-proof`: each bot ends ten times, and people write five texts in each of its lives. *Answered again* is "
-        "allowed after a death of the bot, within `PEIK_POLLING_REDELIVERY`; the next column counts what was not. "
-        "grammY and Telegraf confirm a page after its handlers: what they answered and did not confirm comes again, as at "
-        "Telegram."
+        "`make deaths-proof`: each bot ends ten times, with five texts in each of its lives. A cell is what was lost, and what "
+        "was answered again: the latter is allowed within `PEIK_POLLING_REDELIVERY`. grammY and Telegraf confirm after their "
+        "handlers: what they answered and did not confirm comes again, as at Telegram."
     )
     for how, words in _DEATHS.items():
         yield f"### {words[:1].upper()}{words[1:]}"
-        rows = [
-            (library, _STORES[store], f"{counts['written']}", *(f"{counts[name]}" for name in _LOST))
-            for store in _STORES
-            for library, counts in document.get(f"{how} {store}", {}).items()
-        ]
-        yield table(("library", "store", "texts", *_LOST), rows)
+        runs = {store: document[f"{how} {store}"] for store in _STORES if f"{how} {store}" in document}
+        rows = [(library, *(_lost(run[library]) for run in runs.values())) for library in next(iter(runs.values()))]
+        yield table(("library: lost · again", *(_STORES[store] for store in runs)), rows)
+        texts = {counts["written"] for run in runs.values() for counts in run.values()}
+        others = {name: sum(counts[name] for run in runs.values() for counts in run.values()) for name in _NEVER}
+        yield f"Of {'/'.join(map(str, sorted(texts)))} texts each; {', '.join(f'{name}: {n}' for name, n in others.items())}."
     yield "## Telegram dark for two minutes"
     yield (
         "`make dark-proof`: an aiogram bot in a private chat, a group and a channel sends, edits, answers, pins, forwards, "
@@ -61,6 +59,10 @@ def promise_parts() -> Iterator[str]:
         "meanwhile. And a hundred edits in a private chat, through Peik and straight in turn."
     )
     yield table(("what", "figure"), [(name, f"{value}") for name, value in document["people"].items()])
+
+
+def _lost(counts: Mapping[str, Any]) -> str:
+    return f"{counts['lost']} · {counts['answered again']}"
 
 
 def _beside(document: Mapping[str, Any], what: str) -> str:

@@ -13,12 +13,10 @@ def soak_parts() -> Iterator[str]:
     """Of the last run of `make soak`, which wrote down what it saw and drew the plots beside it."""
     document: dict[str, Any] = json.loads(SOAK.read_text(encoding="utf-8"))
     about = document["about"]
-    yield "What this is about: [load tests and the soak](../load.md#the-soak)."
     yield (
-        f"`make soak MINUTES={about['minutes']:g}` on {about['made_on']}: {about['bots']} bots with Telegram's limits on, "
-        f"{about['lanes']} lanes with a careful sender each, {about['people']} people who write and are answered. A `kill -9` "
-        f"every {about['kill_every_s']:g} s in the first half; then one long life. The machine: {about['machine']}, "
-        "with everything on it."
+        f"[`make soak MINUTES={about['minutes']:g}`](../load.md#the-soak) on {about['made_on']}: {about['bots']} bots with "
+        f"Telegram's limits on, {about['lanes']} lanes, {about['people']} people. A `kill -9` every {about['kill_every_s']:g} s "
+        f"in the first half; then one long life. {about['machine']}, with everything on it."
     )
     broken = document["broken"]
     is_known = any(life["memory"]["verdict"] != "too short to say" for life in document["lives"])

@@ -37,11 +37,17 @@ def test_a_field_counts_as_read_only_where_its_method_is_carried_out() -> None:
 
 def test_every_field_of_every_method_and_object_is_read_or_stands_on_the_page() -> None:
     page = "\n".join(imitated_parts())
+    (whole,) = (line for line in page.splitlines() if line.startswith("All fields are looked at of "))
     for name, method in ALL.items():
-        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        rows = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
         fields = {field.alias or one for one, field in method.model_fields.items()}
-        if name not in NOT_IMITATED:
-            assert fields - read_by(name, METHODS[name]) == set(re.findall(r"`(\w+)`", row)[1:])
+        if name in NOT_IMITATED:
+            assert rows
+        elif rows:
+            assert fields - read_by(name, METHODS[name]) == set(re.findall(r"`(\w+)`", rows[0])[1:]) != set()
+        else:
+            assert f"`{name}`" in whole
+            assert fields <= read_by(name, METHODS[name])
     assert len(bot_api_types()) > 350
     assert "| `ChatFullInfo` |" in page  # which the simulator knows in part
 
