@@ -346,6 +346,16 @@ class Hour:
             wrong.append(f"{len(odd)} letters did not arrive once: {[(text, arrived[text]) for text in odd[:3]]}")
         return wrong
 
+    async def keep_logs(self, folder: Path) -> None:
+        """What the nodes wrote, and how letters stand that did not arrive once: from them causes can be found."""
+        for number, node in enumerate(self.nodes, start=1):
+            (folder / f"node-{number}.log").write_text("".join(node.output), encoding="utf-8")
+        arrived = Counter(text for one in self.accounts for text in one.there().values())
+        is_up = any(node.is_up for node in self.nodes)
+        odd = [id_ for text, id_ in self.letters.items() if is_up and arrived[text] != 1 and id_ is not None]
+        letters = [await self.call("GET", f"/v1/letters/{id_}") for id_ in odd[:100]]
+        (folder / "letters.json").write_text(json.dumps(letters, indent=1, ensure_ascii=False), encoding="utf-8")
+
     def rates(self) -> dict[str, int]:
         """The most that one account asked for in any second, by method."""
         most: Counter[str] = Counter()
@@ -388,7 +398,9 @@ async def fed(archive: Archive, session_id: str) -> list[int]:
     return numbers
 
 
-async def proved(folder: Path, minutes: float, kind: str, seed: int) -> tuple[dict[str, Any], list[str]]:
+async def proved(
+    folder: Path, minutes: float, kind: str, seed: int, *, logs: Path | None
+) -> tuple[dict[str, Any], list[str]]:
     private = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     ports: dict[int, int] = {}
     accounts = [Account(number, private, ports) for number in range(ACCOUNTS)]
@@ -438,6 +450,8 @@ async def proved(folder: Path, minutes: float, kind: str, seed: int) -> tuple[di
                     *surprises[:5],
                 ]
             finally:
+                if logs is not None:
+                    await hour.keep_logs(logs)
                 await archive.close()
                 for node in nodes:
                     if hasattr(node, "program"):
@@ -465,9 +479,12 @@ def main() -> int:
     parser.add_argument("--archive", choices=("postgres", "mongo"), default="postgres")
     parser.add_argument("--seed", type=int, default=20261119)
     parser.add_argument("--write", type=Path)
+    parser.add_argument("--logs", type=Path, help="a folder for what the nodes wrote")
     asked = parser.parse_args()
+    if asked.logs is not None:
+        asked.logs.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="peik-accounts-") as name:
-        figures, wrong = asyncio.run(proved(Path(name), asked.minutes, asked.archive, asked.seed))
+        figures, wrong = asyncio.run(proved(Path(name), asked.minutes, asked.archive, asked.seed, logs=asked.logs))
     figures = {"minutes": asked.minutes, "archive": asked.archive, **figures}
     print(json.dumps(figures, indent=1, ensure_ascii=False))
     keep(asked.write, asked.archive, figures | {"broken": wrong})

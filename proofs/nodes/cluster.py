@@ -14,7 +14,7 @@ import aiohttp
 from tests.processes.programs import Server
 
 ASK_S = 5.0  # a frozen node never answers
-START_S = 60.0
+START_S = 180.0
 LOOK_S = 0.1
 
 

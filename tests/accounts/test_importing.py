@@ -128,8 +128,8 @@ def test_files_are_checked_at_the_pace_at_which_accounts_may_connect(tmp_path: P
     async def story(stage: Stage) -> None:
         stage.server.signed_in.update(keys)
         await stage.run(*paths, check=True)
-        assert len(stage.server.asked("GetUsers")) == 40, "Telethon asks once, and we do"
-        assert stage.server.busiest()["users.getUsers"] <= 6
+        assert len(stage.server.asked("GetUsers")) == 20
+        assert stage.server.busiest()["users.getUsers"] <= 3
 
     play(tmp_path, story)
 

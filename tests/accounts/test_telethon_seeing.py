@@ -163,8 +163,56 @@ def test_after_a_reconnect_it_catches_up_by_itself() -> None:
         stage.server.is_deaf = True
         stage.server.private("while the line was dead")
         stage.server.is_deaf = False
+        stage.server.requests.clear()
         stage.server.senders[-1].reconnected()
         await until(lambda: stage.notebook.texts == ["while the line was dead"], within_s=5)
+        assert asked_of(stage) == ["GetDifference"]
+
+    play(story)
+
+
+def asked_of(stage: Stage) -> list[str]:
+    return [type(one).__name__.lstrip("_").removesuffix("Request") for one in stage.server.requests]
+
+
+def test_a_connect_asks_for_nothing_twice_and_still_learns_who_the_account_is_now() -> None:
+    """Telegram counts what an account asks for, and several connects may fall into one second."""
+
+    async def story(stage: Stage) -> None:
+        await stage.begin()
+        await until(lambda: stage.notebook.state is not None)
+        state = stage.notebook.state
+        await stage.client.disconnect()
+        stage.server.private("while away")
+        renamed = stage.server.me()
+        renamed.username, renamed.phone = "ali2", "998907654321"
+        stage.server.next("GetUsers", [renamed])
+        stage.server.requests.clear()
+        stage.client = stage.clients(session_id="s1", agent_id="a1", secret=stage.secret, file=None, proxy=None)
+        me = await stage.client.connect()
+        assert me is not None
+        assert (me.username, me.phone) == ("ali2", "+998907654321")
+        await stage.client.listen(stage.notebook, state)
+        await until(lambda: stage.notebook.texts == ["while away"])
+        assert asked_of(stage) == ["GetConfig", "GetUsers", "GetDifference"]
+
+    play(story)
+
+
+def test_what_comes_while_the_first_list_of_chats_is_read_is_seen() -> None:
+    async def story(stage: Stage) -> None:
+        stage.client = stage.clients(session_id="s1", agent_id="a1", secret=None, file=None, proxy=None)
+        await stage.client.connect()
+        sent = await stage.client.send_code(PHONE)
+        await stage.client.sign_in(PHONE, "12345", sent.code_hash)
+        assert "GetState" not in asked_of(stage), "nobody follows yet"
+        await stage.client.dialogs()
+        stage.server.tells_channels = True
+        stage.server.private("between")
+        stage.server.post(NEWS, "between, too")
+        await stage.client.listen(stage.notebook, None)
+        await until(lambda: sorted(stage.notebook.texts) == ["between", "between, too"])
+        assert len(stage.server.asked("GetState")) == 1
 
     play(story)
 

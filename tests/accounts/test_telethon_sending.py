@@ -1,5 +1,6 @@
 """Methods of the Bot API done as an account, over a real TelegramClient."""
 
+import datetime
 import json
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -278,6 +279,39 @@ def test_a_send_that_telegram_has_already_is_found_in_the_chat() -> None:
         again = await result(stage, "sendMessage", chat_id=SARA, text="x", random_id=7)
         assert again["message_id"] == first["message_id"] != other["message_id"]
         assert again["text"] == "x"
+
+    sending(story)
+
+
+@pytest.mark.parametrize("method", ["forwardMessage", "copyMessage", "forwardMessages", "copyMessages"])
+def test_a_forward_that_telegram_has_already_is_found_in_the_chat(method: str) -> None:
+    async def story(stage: Stage) -> None:
+        server = stage.server
+        one = server.private("news", media=server.document(b"one"))
+        server.at += datetime.timedelta(seconds=5)
+        two = server.private("news")
+        ids = {"message_ids": [one.id, two.id]} if method.endswith("s") else {"message_id": two.id}
+        other = "copyMessage" if method.startswith("forward") else "forwardMessage"
+        first = await result(stage, method, chat_id=TEAM_CHAT, from_chat_id=SARA, random_id=50, **ids)
+        await result(stage, other, chat_id=TEAM_CHAT, from_chat_id=SARA, message_id=two.id, random_id=60)
+        await result(stage, "sendMessage", chat_id=TEAM_CHAT, text="more", random_id=70)
+        server.post(TEAM, "news")  # of somebody else
+        for _ in range(2):
+            server.next("ForwardMessages", "RANDOM_ID_DUPLICATE")
+        again = await result(stage, method, chat_id=TEAM_CHAT, from_chat_id=SARA, random_id=50, **ids)
+        assert again == first
+
+    sending(story)
+
+
+def test_a_forward_that_telegram_has_already_and_that_is_not_there_any_more_names_no_message() -> None:
+    async def story(stage: Stage) -> None:
+        one = stage.server.private("news")
+        for _ in range(2):
+            stage.server.next("ForwardMessages", "RANDOM_ID_DUPLICATE")
+        ids = [one.id, 9999]
+        again = await result(stage, "forwardMessages", chat_id=TEAM_CHAT, from_chat_id=SARA, message_ids=ids)
+        assert again == [{"message_id": 0}, {"message_id": 0}]
 
     sending(story)
 

@@ -210,8 +210,7 @@ def test_what_telegram_says_to_a_phone_is_told(name: str, trouble: Trouble) -> N
 def test_a_banned_account_is_told_at_connect_and_a_dead_network_too() -> None:
     async def story(clock: VirtualClock) -> None:
         server = TlTelegram()
-        for _ in range(2):
-            server.next("GetUsers", "USER_DEACTIVATED_BAN")
+        server.next("GetUsers", "USER_DEACTIVATED_BAN")
         with pytest.raises(ClientError) as caught:
             await client_of(server, clock).connect()
         assert caught.value.trouble is Trouble.REVOKED

@@ -337,8 +337,14 @@ class TlTelegram:
 
     def on_ForwardMessages(self, request: Any) -> Any:
         updates: list[Any] = []
-        for random_id in request.random_id:
-            updates += self._made(request.to_peer, random_id, "forwarded", None)
+        known = {one.id: one for one in self._in(request.from_peer)}
+        for message_id, random_id in zip(request.id, request.random_id, strict=True):
+            original = known.get(message_id)
+            text, media = ("forwarded", None) if original is None else (original.message, original.media)
+            head = (
+                None if request.drop_author else types.MessageFwdHeader(self.at if original is None else original.date)
+            )
+            updates += self._made(request.to_peer, random_id, text, media, fwd_from=head)
         return types.Updates(updates, [self.sara()], self.chats(), self.at, 0)
 
     def _sent(self, peer: Any, random_id: int, text: str, media: Any) -> Any:
@@ -352,11 +358,13 @@ class TlTelegram:
             return types.UpdateShortSentMessage(message.id, self.pts, 1, self.at, out=True, media=media)
         return types.Updates(self._made(peer, random_id, text, media), [self.sara()], self.chats(), self.at, 0)
 
-    def _made(self, peer: Any, random_id: int, text: str, media: Any) -> list[Any]:
+    def _made(self, peer: Any, random_id: int, text: str, media: Any, **more: Any) -> list[Any]:
         is_channel = isinstance(peer, types.InputPeerChannel)
         place = types.PeerChannel(peer.channel_id) if is_channel else types.PeerUser(peer.user_id)
         known = self.by_random_id.get(random_id)
-        message = self.message(place, text, number=known, out=True, from_id=types.PeerUser(self.me_id), media=media)
+        message = self.message(
+            place, text, number=known, out=True, from_id=types.PeerUser(self.me_id), media=media, **more
+        )
         self.by_random_id[random_id] = message.id
         count = 0 if known is not None else 1
         if is_channel:

@@ -40,7 +40,7 @@ from peik.accounts.client import (
 )
 from peik.accounts.telethon.errors import Impossible, client_error, name_of, translated
 from peik.accounts.telethon.objects import Deleted, FilePlace, TelethonReader, file_place, member_of
-from peik.accounts.telethon.sends import TelethonSends
+from peik.accounts.telethon.sends import HISTORY_MAX, TelethonSends, messages_by_id
 from peik.accounts.telethon.updates import UpdateIntake, WatchedTelegram, check_telethon, read_place
 from peik.archive.store import Message
 from peik.clock import Clock
@@ -256,7 +256,6 @@ REFERENCES_MAX = 3  # of one file, one after the other
 _OLD_REFERENCE = frozenset(
     {"FILE_REFERENCE_EXPIRED", "FILE_REFERENCE_INVALID", "FILE_REFERENCE_EMPTY", "FILEREF_UPGRADE_NEEDED"}
 )
-HISTORY_MAX = 100  # Telegram gives no more at once
 QR_LOOK_S = 25.0  # Telegram tells of a scan; should that get lost we ask before the picture is over
 
 # What a key hears that nobody is signed in with; the last one, while the password of two-step verification is missing:
@@ -373,7 +372,7 @@ class TelethonClient:
             self._is_closing, self._has_dialogs, self._pages, self._looked_through = False, False, 0, None
             try:
                 await telegram.connect()
-                return await self._me()
+                return self._me()
             except BaseException:
                 await telegram.disconnect()
                 raise
@@ -482,17 +481,16 @@ class TelethonClient:
             raise ClientError(
                 Trouble.NOT_REGISTERED, "This number has no Telegram account. Make one with Telegram's own app."
             )
-        await self._telegram._on_login(authorization.user)  # noqa: SLF001  asks where the updates begin
+        await self._telegram._on_login(authorization.user)  # noqa: SLF001
         return self._known(authorization.user)
 
-    async def _me(self) -> Me | None:
+    def _me(self) -> Me | None:
         try:
-            users = await self._telegram(functions.users.GetUsersRequest([types.InputUserSelf()]))
+            return self._known(self._telegram.who())
         except RPCError as error:
             if name_of(error) in NOBODY:
                 return None
             raise
-        return self._known(users[0])
 
     def _known(self, user: Any) -> Me:
         self._reader.self_id = user.id
@@ -549,6 +547,7 @@ class TelethonClient:
     async def dialogs(self, following: bytes | None = None) -> DialogPage:
         offset = {} if following is None else _offset_in(following)
         with translated():
+            await self._telegram.find_place()  # before them: what comes while they are read is caught up later
             found = await self._telegram.get_dialogs(limit=DIALOGS_PAGE, ignore_migrated=True, **offset)
         after = None if len(found) < DIALOGS_PAGE else _offset_behind(found)
         self._pages += 1
@@ -646,12 +645,7 @@ class TelethonClient:
         return False
 
     async def _file_of(self, peer: Any, message_id: int) -> FilePlace | None:
-        ids = [types.InputMessageID(message_id)]
-        if isinstance(peer, types.InputPeerChannel):
-            request: Any = functions.channels.GetMessagesRequest(utils.get_input_channel(peer), ids)
-        else:
-            request = functions.messages.GetMessagesRequest(ids)
-        found = (await self._telegram(request)).messages
+        found = (await self._telegram(messages_by_id(peer, [message_id]))).messages
         return file_place(getattr(found[0], "media", None)) if found else None
 
     async def members(self, chat_id: int, access: bytes | None, *, offset: int, limit: int) -> MemberPage:

@@ -6,6 +6,7 @@ Every request that makes a message carries the random id that the caller gave: t
 import asyncio
 import mimetypes
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -14,7 +15,7 @@ from telethon.errors import RandomIdDuplicateError, RPCError
 
 from peik.accounts.markup import Entity, parse
 from peik.accounts.telethon.errors import Impossible, NotLeft, refusal, reply_of
-from peik.accounts.telethon.objects import Deleted, peer_of, sent_message
+from peik.accounts.telethon.objects import Deleted, file_place, peer_of, sent_message
 from peik.core.outcome import NetworkFault, Reply
 from peik.telegram.port import Enclosure, Request
 
@@ -222,6 +223,7 @@ class GivenParams:
 
 
 LOOK_BACK = 20  # messages of a chat
+HISTORY_MAX = 100  # Telegram gives no more at once
 
 Json = dict[str, Any]
 PeerOf = Callable[[int | str], Awaitable[Any]]
@@ -283,11 +285,37 @@ class TelethonSends:
             return None
         is_text = isinstance(request, functions.messages.SendMessageRequest)
         for message in page.messages:
-            # A preview of an address in the text is no file of the message.
-            has_file = not isinstance(getattr(message, "media", None), types.MessageMediaWebPage | None)
-            if getattr(message, "out", False) and message.message == request.message.strip() and has_file != is_text:
+            if not isinstance(message, types.Message) or not message.out:
+                continue
+            has_file = _file_in(message) is not None
+            if message.message == request.message.strip() and has_file != is_text:
                 return message
         return None
+
+    async def forwarded_before(self, request: Any) -> list[Any]:
+        """For each message of this forward or copy the newest that this account made of it in the chat; None where there is
+        none. Telegram keeps them in the order in which they were asked for."""
+        try:
+            originals = (await self.ask(messages_by_id(request.from_peer, request.id))).messages
+            page = await self.ask(
+                functions.messages.GetHistoryRequest(
+                    peer=request.to_peer, offset_id=0, offset_date=None, add_offset=0,
+                    limit=min(LOOK_BACK + len(request.id), HISTORY_MAX), max_id=0, min_id=0, hash=0,
+                )
+            )  # fmt: skip
+        except RPCError:
+            return [None for _ in request.id]
+        by_id = {one.id: one for one in originals if isinstance(one, types.Message)}
+        ours = [one for one in page.messages if isinstance(one, types.Message) and one.out]
+        found: list[Any] = []
+        for message_id in reversed(request.id):
+            original = by_id.get(message_id)
+            is_made = partial(_is_made_of, original=original, is_copy=bool(request.drop_author))
+            made = None if original is None else next(filter(is_made, ours), None)
+            if made is not None:
+                ours = ours[ours.index(made) + 1 :]
+            found.append(made)
+        return found[::-1]
 
     async def peer(self, chat: object) -> Any:
         if isinstance(chat, bool) or not isinstance(chat, int | str) or chat == "":
@@ -309,6 +337,28 @@ class TelethonSends:
             case _:
                 kind = "channel" if self._is_broadcast(peer.channel_id) else "supergroup"
         return {"id": chat_id, "type": kind}
+
+
+def messages_by_id(peer: Any, message_ids: Sequence[int]) -> Any:
+    ids = [types.InputMessageID(one) for one in message_ids]
+    if isinstance(peer, types.InputPeerChannel):
+        return functions.channels.GetMessagesRequest(utils.get_input_channel(peer), ids)
+    return functions.messages.GetMessagesRequest(ids)
+
+
+def _is_made_of(message: Any, *, original: Any, is_copy: bool) -> bool:
+    """By what a forward shows: the time of its first writing, the text and the file. A copy shows no time."""
+    head = message.fwd_from
+    is_of_time = head is None if is_copy else head is not None and head.date == (original.fwd_from or original).date
+    return bool(is_of_time and message.message == original.message and _file_in(message) == _file_in(original))
+
+
+def _file_in(message: Any) -> tuple[type, int | None] | None:
+    """A preview of an address in the text is no file of the message."""
+    if isinstance(message.media, types.MessageMediaWebPage | None):
+        return None
+    place = file_place(message.media)
+    return type(message.media), None if place is None else place.location.id
 
 
 class _Sent:
@@ -392,7 +442,11 @@ class _Call(GivenParams):
             noforwards=self._flag("protect_content"),
             top_msg_id=number(thread) if thread else None,
         )
-        sent = self._message(await self._sending.ask(request), peer, random_ids)
+        try:
+            sent = self._message(await self._sending.ask(request), peer, random_ids)
+        except RandomIdDuplicateError:
+            made = await self._sending.forwarded_before(request)
+            sent = [self._unnamed(peer) if one is None else self._shown(one, peer) for one in made]
         if is_copy or is_many:
             found: list[Json] = [{"message_id": one["message_id"]} for one in sent]
             return found if is_many else found[0]
@@ -487,8 +541,12 @@ class _Call(GivenParams):
             if message is not None:
                 found.append(self._shown(message, peer))
             else:
-                found.append({"message_id": ids.get(random_id, 0), "chat": self._sending.chat(peer), "date": 0})
+                found.append(self._unnamed(peer) | {"message_id": ids.get(random_id, 0)})
         return found
+
+    def _unnamed(self, peer: Any) -> Json:
+        """A message that is there, and of which Telegram does not say which it is."""
+        return {"message_id": 0, "chat": self._sending.chat(peer), "date": 0}
 
     def _shown(self, message: Any, peer: Any) -> Json:
         shown: Json = {

@@ -1,5 +1,6 @@
-"""Telethon's client with three things changed: who gets its updates and when its state counts, that a hole in them is told
-instead of skipped, and that it catches up after every reconnect, of which there are few in a row.
+"""Telethon's client with four things changed: who gets its updates and when its state counts, that a hole in them is told
+instead of skipped, that it catches up after every reconnect, of which there are few in a row, and that a connect asks Telegram
+for no more than it needs.
 
 All of it rests on how Telethon 1.45 is built inside, so `check_telethon` looks at that first.
 """
@@ -11,10 +12,11 @@ from typing import Any
 
 import msgspec
 import telethon
-from telethon import TelegramClient, types, utils
+from telethon import TelegramClient, functions, types, utils
 from telethon._updates import EntityType, MessageBox
 from telethon._updates.messagebox import ENTRY_ACCOUNT, ENTRY_SECRET, PtsInfo
 from telethon._updates.session import ChannelState, Entity, SessionState
+from telethon.errors import UnauthorizedError
 
 from peik.accounts.client import ClientError, HistoryGap, Listener, Trouble
 from peik.accounts.telethon.objects import Deleted, Seen, TelethonReader
@@ -184,7 +186,8 @@ _LEAST_S = 0.001
 
 # What calls what, inside Telethon: our changes are heard of only as long as it is so.
 _CALLS: dict[Callable[..., Any], tuple[str, ...]] = {
-    TelegramClient.connect: ("_update_loop", "_message_box", "_mb_entity_cache"),
+    TelegramClient.connect: ("_update_loop", "_message_box", "_mb_entity_cache", "get_me", "_on_login"),
+    TelegramClient._on_login: ("set_self_user", "_authorized", "GetStateRequest", "load"),
     TelegramClient._update_loop: (
         "_catch_up",
         "_preprocess_updates",
@@ -320,14 +323,43 @@ class WatchedTelegram(TelegramClient):  # type: ignore[misc]
         self._intake: UpdateIntake | None = None
         self.qr_news = asyncio.Event()
         self._reconnected_at: list[float] = []
+        self._who: Any = None  # is signed in, as Telegram told last; or the error that it told instead
+
+    def who(self) -> Any:
+        """Who is signed in, as Telegram answered at the last connect. Raises what it answered instead."""
+        if isinstance(self._who, UnauthorizedError):
+            raise self._who
+        return self._who
+
+    async def get_me(self, input_peer: bool = False) -> Any:
+        """Telethon asks at each connect. The answer is kept for `who`: Telegram is asked once, not twice."""
+        if input_peer:
+            return await super().get_me(input_peer)
+        try:
+            [self._who] = await self(functions.users.GetUsersRequest([types.InputUserSelf()]))
+        except UnauthorizedError as error:
+            self._who = error
+            return None
+        return self._who
+
+    async def _on_login(self, user: Any) -> Any:
+        """Telethon asks here, at each connect, where the updates are. Who goes on from a kept place need not: `find_place`."""
+        self._who = user
+        self._mb_entity_cache.set_self_user(user.id, user.bot, user.access_hash)
+        self._authorized = True
+        return user
+
+    async def find_place(self) -> None:
+        """Ask where the updates are now, unless that is known."""
+        if self._message_box.is_empty():
+            await super()._on_login(self._who)
 
     async def begin(self, intake: UpdateIntake, place: UpdatesPlace | None) -> None:
         """Hand updates to this intake, from that place on. Once for each connect."""
         if place is not None:
             self._go_to(place)
         self._intake = intake
-        self._catch_up = True
-        self._updates_queue.put_nowait(types.UpdatesTooLong())  # wakes the loop below
+        self._updates_queue.put_nowait(types.UpdatesTooLong())  # wakes the loop below, or is the first that it takes
 
     def place(self) -> bytes | None:
         """Where the account is now, as bytes of our own form."""
@@ -360,11 +392,13 @@ class WatchedTelegram(TelegramClient):  # type: ignore[misc]
             self._intake.put_gap(gap)
 
     async def _update_loop(self) -> None:
+        update = None
         while self._intake is None:
             # Nothing is lost here: what comes before `begin` is in the difference that follows it.
             update = await self._updates_queue.get()
             if isinstance(update, types.UpdateShort) and isinstance(update.update, types.UpdateLoginToken):
                 self.qr_news.set()
+        self._catch_up = isinstance(update, types.UpdatesTooLong)  # else that of `begin` is still to be taken
         await super()._update_loop()
 
     async def _preprocess_updates(
@@ -387,8 +421,9 @@ class WatchedTelegram(TelegramClient):  # type: ignore[misc]
             self.mark_lost(ClientError(Trouble.OFFLINE, words))
             await self.disconnect()
             return
-        await super()._handle_auto_reconnect()
-        if self._intake is not None:
+        if self._intake is None:
+            await super()._handle_auto_reconnect()
+        else:
             await self.catch_up()
 
     def mark_lost(self, error: BaseException) -> None:
