@@ -23,7 +23,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     seen = set(waiting)
     while waiting:
         name = waiting.pop()
-        if not name.startswith("docs/"):
+        if not _is_there(name):
             text = _as_page(name)
             files.append(File.generated(config, site_name(name), content=text))
         else:
@@ -31,7 +31,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         if name.endswith(".md"):
             found = {target for _, target, _ in _targets(name, text)} - seen
             seen |= found
-            waiting += [one for one in found if not one.startswith("docs/")]
+            waiting += [one for one in found if not _is_there(one)]
     return files
 
 
@@ -60,12 +60,17 @@ def site_name(name: str) -> str:
     """Where a file of the repository stands on the site."""
     if name == "README.md":
         return "index.md"
-    if name.startswith("docs/"):
+    if _is_there(name):
         return name.removeprefix("docs/")
     if name.endswith(".md"):
         return f"project/{name}"
     seen = re.sub(r"(^|/)[.]", r"\1", name)  # MkDocs leaves out what begins with a dot
     return f"source/{seen}.md"
+
+
+def _is_there(name: str) -> bool:
+    """Whether the site has it without our help: what stands in docs/, but for programs."""
+    return name.startswith("docs/") and not name.endswith(".py")
 
 
 def repository_name(uri: str) -> str:

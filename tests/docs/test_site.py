@@ -42,6 +42,8 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
         seen |= found
         waiting += found
     assert {name for name in NAMES if name.startswith("docs/")} <= seen
+    others = {place.removeprefix("project/") for place in placed(SITE["nav"]) if place.startswith("project/")}
+    assert others <= seen  # the site makes a page of a file outside of docs/ only if another page leads to it
 
 
 def test_nothing_is_asked_of_another_address() -> None:
