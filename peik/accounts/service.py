@@ -540,7 +540,8 @@ class AccountService(OpenAccounts):
         if not kept_of(await self.session(session_id)).has(chat_id):
             raise Conflict(
                 code="chat_not_kept",
-                detail="Nothing of this chat is archived. Choose otherwise first: keep of PATCH /v1/sessions/{id}.",
+                detail="Nothing of this chat is archived. Choose otherwise first, with keep: `peik sessions set` or "
+                "PATCH /v1/sessions/{id}.",
             )
         state = await ask_for_crawl(self._chats_of(session_id), chat_id, until_ms=until_ms)
         runner = None if self._crew is None else self._crew.runner_of(session_id)

@@ -376,21 +376,13 @@ _HINTS = {
 }
 
 
-# What the API names by its calls, as it is typed here.
-_TYPED = (
-    (re.compile(r"POST /v1/users/(\S+)/link"), r"peik users link \1"),
-    (re.compile(r"PATCH /v1/sessions/\S+"), "peik sessions set"),
-    (re.compile(r"POST /v1/bots with its token"), "peik bots add"),
-    (re.compile(r"POST /v1/bots"), "peik bots add"),
-    (re.compile(r"GET /v1/nodes"), "peik nodes"),
-)
+# An error that names a call names the command before it.
+_COMMAND_OR_CALL = re.compile(r"(`peik [^`]+`) or [A-Z]+ /v1/\S*[^\s.,;:)]")
 
 
 def as_typed(words: str) -> str:
-    """A sentence of the API in words of the command line."""
-    for call, typed in _TYPED:
-        words = call.sub(lambda found, typed=typed: found.expand(f"`{typed}`"), words)  # type: ignore[misc]
-    return words
+    """A sentence of the API in words of the command line: the command alone."""
+    return _COMMAND_OR_CALL.sub(r"\1", words)
 
 
 def tell(problem: Problem | StartError, *, is_json: bool, asked: str = "") -> int:

@@ -60,8 +60,8 @@ class InboxView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _NOT_INSIDE = (
-    "Updates go there only for bots that were added here by their token (PEIK_BOT_TOKENS, POST /v1/bots), or with "
-    "PEIK_PUSHES_ALLOW_PRIVATE=on."
+    "Updates go there only for bots that were added here by their token (PEIK_BOT_TOKENS, `peik bots add` "
+    "or POST /v1/bots), or with PEIK_PUSHES_ALLOW_PRIVATE=on."
 )
 
 

@@ -222,7 +222,10 @@ def numbering_of(config: Config) -> str:
 
 async def _recover(leases: Leases, receiver: Receiver, bot: BotRecord) -> Recovery:
     if not leases.holds(bot.bot_id):
-        detail = "Another process fetches the updates of this bot. Ask that one (GET /v1/nodes says which it is)."
+        detail = (
+            "Another process fetches the updates of this bot. "
+            "Ask that one (`peik nodes` or GET /v1/nodes says which it is)."
+        )
         raise Conflict(code="not_owner", detail=detail)
     return await receiver.recover(bot)
 

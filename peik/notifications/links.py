@@ -219,13 +219,14 @@ async def in_turn(act: Callable[[], Awaitable[T]]) -> T:
 
 
 def unknown(user_id: str) -> NotFound:
-    detail = f"Nobody is known as {user_id}. Make a link: POST /v1/users/{user_id}/link."
+    detail = f"Nobody is known as {user_id}. Make a link: `peik users link {user_id}` or POST /v1/users/{user_id}/link."
     return NotFound(code="unknown_user", detail=detail)
 
 
 def not_linked(user_id: str) -> NotFound:
     detail = (
-        f"{user_id} has linked no chat. Make a code, POST /v1/users/{user_id}/link, and let the person open its url."
+        f"{user_id} has linked no chat. Make a code with `peik users link {user_id}` or POST /v1/users/{user_id}/link, "
+        "and let the person open its url."
     )
     return NotFound(code="user_not_linked", detail=detail)
 

@@ -63,7 +63,10 @@ class Courier:
         """Why a letter is still waiting, as a sentence."""
         sender = self.senders.get(view.bot_id)
         if sender is None:
-            return "Another node sends for this bot, and knows why: ask there (GET /v1/nodes says which it is)."
+            return (
+                "Another node sends for this bot, and knows why: ask there "
+                "(`peik nodes` or GET /v1/nodes says which it is)."
+            )
         return sender.why(view, head)
 
     def is_chat_shut(self, bot_id: int, chat: Chat) -> bool:

@@ -646,10 +646,13 @@ class OutboxService:
             if len(bots) == 1:
                 return bots[0]
             if not bots:
-                raise NotFound(code="no_bot", detail="No bot is known yet. Add one: POST /v1/bots with its token.")
+                raise NotFound(
+                    code="no_bot", detail="No bot is known yet. Add one by its token: `peik bots add` or POST /v1/bots."
+                )
             raise BadInput(code="which_bot", detail="There are several bots: say which with bot_id.")
         raise NotFound(
-            code="unknown_bot", detail=f"Bot {bot_id} is not known here. Add it: POST /v1/bots with its token."
+            code="unknown_bot",
+            detail=f"Bot {bot_id} is not known here. Add it by its token: `peik bots add` or POST /v1/bots.",
         )
 
     async def receive_for(self, bot_id: int) -> None:

@@ -82,7 +82,7 @@ def test_the_version_is_told(shell: Shell) -> None:
     assert shell.asked("version") == {"version": __version__}
 
 
-def test_what_the_api_says_in_calls_the_command_line_says_in_commands() -> None:
+def test_an_error_that_names_a_call_names_the_command_beside_it_and_the_command_line_says_only_that() -> None:
     files = [
         path
         for path in Path(peik.__file__).parent.rglob("*.py")
@@ -93,8 +93,8 @@ def test_what_the_api_says_in_calls_the_command_line_says_in_commands() -> None:
     assert len(said) >= 5
     assert [words for words in said if re.search(r"[A-Z]+ /v1/", as_typed(words))] == []
     assert (
-        as_typed("Make a code, POST /v1/users/sara/link, and go on.")
-        == "Make a code, `peik users link sara`, and go on."
+        as_typed("Make a code with `peik users link sara` or POST /v1/users/sara/link, and go on.")
+        == "Make a code with `peik users link sara`, and go on."
     )
 
 
