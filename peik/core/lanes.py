@@ -144,8 +144,8 @@ class Lanes:
         if len(window) > self._room.letters_per_lane:
             window.pop()
             lane.beyond = True
-        has_new_turn = lane.place is _READY and (window[0].rank, window[0].turn) != (lane.rank, lane.turn)
-        if lane.place in (_RESTING, _TIMED) or has_new_turn:
+        has_new_head = lane.place is _READY and window[0] is letter  # its turn may be another
+        if has_new_head or lane.place in (_RESTING, _TIMED):
             self._requeue(lane)
 
     def remove(self, key: LaneKey, letter_id: int) -> None:

@@ -117,7 +117,7 @@ def settle(letter: Letter, outcome: Outcome, *, at_ms: int) -> Settlement:
                 move=DELIVER,
                 state=_C,
                 at_ms=at_ms,
-                attempts_made=letter.tries_made + 1,
+                attempts_made=max(letter.attempts_made, 0) + 1,  # `tries_made`
                 uncertain_tries=letter.uncertain_tries,
                 result=result.decode(),
                 entry=_line(at_ms, outcome, words=note) if note else None,

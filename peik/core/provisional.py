@@ -4,7 +4,7 @@ They stand above everything that Telegram gives out and below 2³¹, since libra
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -14,6 +14,7 @@ from peik.core.letter import State
 
 FIRST_ID = 2_000_000_000
 IDS = 2**31 - FIRST_ID
+_NAME = b"message_id"  # all that names a message ends so, or with an s
 _SHAPE = re.compile(rb"2[01][0-9]{8}")
 
 
@@ -39,7 +40,12 @@ def is_provisional(value: object) -> bool:
 
 def may_name_one(params: bytes) -> bool:
     """Whether parameters may name a provisional id. Asked of every call: most are seen to name no message at all."""
-    return b"message_id" in params and _SHAPE.search(params) is not None
+    return _NAME in params and _SHAPE.search(params) is not None
+
+
+def may_any_name_one(many: Iterable[bytes]) -> bool:
+    """The same of many calls at once, as they come in a batch."""
+    return any(may_name_one(params) for params in many if _NAME in params)
 
 
 def provisional_in(value: object) -> int | None:

@@ -70,10 +70,16 @@ class Counting:
 
     def __call__(self, told: Sequence[events.Event]) -> None:
         ears = self._ears
+        arrived: list[events.Settled] = []
         for event in told:
+            if type(event) is events.Settled and type(event.outcome) is Delivered:
+                arrived.append(event)  # nearly all that is told: those of one commit are counted together
+                continue
             hear = ears.get(type(event))
             if hear is not None:
                 hear(event)
+        if arrived:
+            self._delivered(arrived)
         if self._ring is not None:
             ring, self._ring = self._ring, None
             ring()
@@ -107,19 +113,8 @@ class Counting:
         self.whole.counts[values.ACCEPTED] += event.count
 
     def _settled(self, event: events.Settled) -> None:
+        """One that did not arrive, or is not over."""
         whole, outcome = self.whole, event.outcome
-        if type(outcome) is Delivered:
-            whole.counts[values.DELIVERED] += 1
-            if event.took_s is not None:
-                whole.tries.add(event.took_s)
-            if event.waited_s is not None:
-                whole.end_to_end.add(event.waited_s)
-            self._delivered(event)
-            try:
-                self.sent[event.method, "delivered", ""] += 1
-            except KeyError:  # the first of its method
-                self._try(event.method, "delivered", "")
-            return
         if outcome is not None:
             self._not_delivered(event, outcome)
         if event.move is Move.BACK_OFF:
@@ -134,13 +129,24 @@ class Counting:
         elif event.move is Move.MERGE:
             self._add("letters_merged")
 
-    def _delivered(self, event: events.Settled) -> None:
-        """By bot and by method."""
-        bucket = None if event.waited_s is None else bisect_left(BOUNDS_S, event.waited_s)
-        for sums in (self._bot(event.bot_id), self._method(event.method)):
-            sums.counts[values.DONE] += 1
-            if bucket is not None:
-                sums.took[bucket] = sums.took.get(bucket, 0) + 1
+    def _delivered(self, arrived: Sequence[events.Settled]) -> None:
+        """In all, by bot and by method. What is alike is added once."""
+        whole = self.whole
+        whole.counts[values.DELIVERED] += len(arrived)
+        whole.tries.add_all([event.took_s for event in arrived if event.took_s is not None])
+        whole.end_to_end.add_all([event.waited_s for event in arrived if event.waited_s is not None])
+        alike = Counter(
+            [
+                (event.bot_id, event.method, None if event.waited_s is None else bisect_left(BOUNDS_S, event.waited_s))
+                for event in arrived
+            ]
+        )
+        for (bot_id, method, bucket), count in alike.items():
+            self._try(method, "delivered", "", count=count)
+            for sums in (self._bot(bot_id), self._method(method)):
+                sums.counts[values.DONE] += count
+                if bucket is not None:
+                    sums.took[bucket] = sums.took.get(bucket, 0) + count
 
     def _both(self, event: events.Settled, place: int) -> None:
         self._bot(event.bot_id).counts[place] += 1
@@ -157,12 +163,9 @@ class Counting:
                 self._method(event.method).counts[values.PART_HELD] += 1
         self._try(event.method, type(outcome).__name__.lower(), _error_class(outcome))
 
-    def _try(self, method: str, outcome: str, error: str) -> None:
-        try:
-            self.sent[method, outcome, error] += 1  # nearly always, thousands of times a second
-        except KeyError:
-            known = method if len(self.sent) < LABELS_MAX else OTHER
-            self.sent[known, outcome, error] = self.sent.get((known, outcome, error), 0) + 1
+    def _try(self, method: str, outcome: str, error: str, *, count: int = 1) -> None:
+        known = method if (method, outcome, error) in self.sent or len(self.sent) < LABELS_MAX else OTHER
+        self.sent[known, outcome, error] = self.sent.get((known, outcome, error), 0) + count
 
     def _held(self, event: events.Held) -> None:
         self.whole.counts[values.HELD] += 1

@@ -1,7 +1,7 @@
 """How Peik stands at one moment, as values. The dashboard, `GET /v1/overview` and the metrics are made of them."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -159,6 +159,12 @@ class Histogram:
     def add(self, seconds: float) -> None:
         self.counts[bisect_left(BOUNDS_S, seconds)] += 1
         self.sum_s += seconds
+
+    def add_all(self, seconds: Sequence[float]) -> None:
+        counts = self.counts
+        for one in seconds:
+            counts[bisect_left(BOUNDS_S, one)] += 1
+        self.sum_s += sum(seconds)
 
     def take_up(self, other: "Histogram") -> None:
         """Count what the other has counted as well."""

@@ -415,6 +415,7 @@ class Sender:
         at_ms = self._clock.wall_ms()
         ended = 0
         pace, flying, shut = self._consequences.pace, self._flying, self.chats.shut_chats
+        is_paced = pace.is_on
         take, ready_at = self._lanes.take, partial(self._ready_at, now, at_ms)
         turns, unasked = self._open_turns(now)
         while ended < ENDED_PER_TURN_MAX and turns:
@@ -425,9 +426,10 @@ class Sender:
                 ended += 1
                 continue
             is_interactive = letter.rank <= INTERACTIVE_RANK_MAX
-            pace.spend(
-                letter.chat, now, weight=letter.weight, interactive=is_interactive, is_edit=is_edit(letter.method)
-            )
+            if is_paced:
+                pace.spend(
+                    letter.chat, now, weight=letter.weight, interactive=is_interactive, is_edit=is_edit(letter.method)
+                )
             flying[letter.id] = letter
             self._flying_bulk += not is_interactive
             if self._next_number is not None and letter.number >= self._next_number:
@@ -588,16 +590,16 @@ class Sender:
     # ---- send ----
 
     def _send_marked(self, step: TurnStep, taken: Collection[int] | None, now: float) -> None:
-        is_late = now - step.taken_at > LATE_S
+        is_late, is_paced = now - step.taken_at > LATE_S, self._pace.is_on
         for letter in step.marks:
             if taken is not None and letter.id not in taken:
                 self._refused.append(letter)  # its lane waits: what comes after it must not overtake it
                 continue
-            if is_late:
+            if is_paced and is_late:
                 self._pace.left_late(
                     letter.chat, now, spent_at=step.taken_at, weight=letter.weight, is_edit=is_edit(letter.method)
                 )
-            if letter.rank > INTERACTIVE_RANK_MAX:
+            if is_paced and letter.rank > INTERACTIVE_RANK_MAX:
                 leaves_at = self._pace.leaves_at(now, weight=letter.weight, is_edit=is_edit(letter.method))
                 if leaves_at > now:
                     self._group.create_task(self._send_later(letter, leaves_at - now))

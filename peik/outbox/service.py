@@ -28,8 +28,9 @@ from peik.core.letter import (
     State,
 )
 from peik.core.lifecycle import Move
+from peik.core.methods import MethodClass
 from peik.core.pace import ACCOUNT_LIMITS, PaceLimits
-from peik.core.provisional import may_name_one
+from peik.core.provisional import may_any_name_one, may_name_one
 from peik.core.token import Token
 from peik.core.trace import current_trace
 from peik.errors import BadInput, InDoubt, NotFound, TooLarge
@@ -218,14 +219,12 @@ class OutboxService:
             raise TooLarge(
                 code="batch_too_large", detail=f"A batch holds at most {BATCH_LETTERS_MAX} letters; send several."
             )
-        is_naming = False
-        for call in calls:
-            if may_name_one(call.params):  # rare, and cheap to see
-                known = await self._with_real_ids(calls)
-                if isinstance(known, AcceptedLetter):
-                    return [known]
-                calls, is_naming = known, True
-                break
+        is_naming = may_any_name_one([call.params for call in calls])  # rare, and cheap to see
+        if is_naming:
+            known = await self._with_real_ids(calls)
+            if isinstance(known, AcceptedLetter):
+                return [known]
+            calls = known
         at_ms = self._clock.wall_ms()
         drafts = self._drafts(calls, at_ms)
         referring = [draft for draft in drafts if draft.awaits is not None]
@@ -246,7 +245,7 @@ class OutboxService:
 
     def check(self, call: LetterCall) -> None:
         """Whether it could be accepted as it is. Raises BadInput, and NotFound for a bot that is not there."""
-        self._draft(call, self._clock.wall_ms())
+        self._draft(call, self._clock.wall_ms(), bot_id=self.bot(call.bot_id).bot_id, here=None)
 
     async def _with_real_ids(self, calls: Sequence[LetterCall]) -> list[LetterCall] | AcceptedLetter:
         """Calls that name provisional ids, as letters can wait for them. One by itself may be done at once; of a batch, which is
@@ -295,21 +294,30 @@ class OutboxService:
 
     def _drafts(self, calls: Sequence[LetterCall], at_ms: int) -> list[Draft]:
         drafts: list[Draft] = []
+        here, asked = current_trace(), calls[0].bot_id
         try:
+            bot_id = self.bot(asked).bot_id
             for call in calls:
-                drafts.append(self._draft(call, at_ms))  # noqa: PERF401  how many there are says which one is wrong
+                if call.bot_id != asked:  # seldom: most batches are one bot's
+                    asked = call.bot_id
+                    bot_id = self.bot(asked).bot_id
+                drafts.append(self._draft(call, at_ms, bot_id=bot_id, here=here))
         except BadInput as problem:
             if len(calls) == 1:
                 raise
             raise BadInput(code=problem.code, detail=f"Letter {len(drafts)} of the batch: {problem.detail}") from None
         return drafts
 
-    def _draft(self, call: LetterCall, at_ms: int) -> Draft:
-        bot_id = self.bot(call.bot_id).bot_id
+    def _draft(self, call: LetterCall, at_ms: int, *, bot_id: int, here: str | None) -> Draft:
+        """`here`: the trace of what the caller is at, for a call that names none."""
         reading = read_call(call.method, call.params)
-        rank = UNASKED_RANK if call.is_judged and call.priority == Priority.BULK else _rank(call.priority)
-        chat = self._engine.chat_of(bot_id, reading.chat)
-        plain = Draft(
+        rank = _RANK.get(call.priority)
+        if rank is None:
+            raise _bad_priority()
+        if call.is_judged and rank == _BULK_RANK:
+            rank = UNASKED_RANK
+        chat, defaults = self._engine.chat_of(bot_id, reading.chat), self._defaults
+        draft = Draft(
             bot_id=bot_id,
             method=reading.method,
             params=call.params.decode(),
@@ -317,18 +325,25 @@ class OutboxService:
             thread=reading.thread,
             weight=reading.weight,
             rank=rank,
-            attempts=self._defaults.attempts,
-            backoff_ms=self._defaults.backoff_ms,
-            on_uncertain=OnUncertain.HOLD if reading.kind.is_at_most_once else OnUncertain.RESEND,
-            counts_uncertain=self._defaults.counts_uncertain,
-            awaits=reading.awaits,
-            target=reading.target,
-            # A number that Telegram gave to the chat later; a name stays right as it is.
-            is_moved=chat != reading.chat and isinstance(reading.chat, int),
-            trace=call.trace or current_trace(),
-            is_judged=call.is_judged,
+            attempts=defaults.attempts,
+            backoff_ms=defaults.backoff_ms,
         )
-        return plain if _has_usual_terms(call) else self._with_terms(plain, call, at_ms)
+        trace = call.trace or here
+        is_plain = reading.kind is _SEND and reading.awaits is None and reading.target is None and chat == reading.chat
+        # Nearly all, and a field that is named costs: see `letter_of_draft`.
+        if not is_plain or trace is not None or call.is_judged or defaults.counts_uncertain:
+            draft = msgspec.structs.replace(
+                draft,
+                on_uncertain=OnUncertain.HOLD if reading.kind.is_at_most_once else OnUncertain.RESEND,
+                counts_uncertain=defaults.counts_uncertain,
+                awaits=reading.awaits,
+                target=reading.target,
+                # A number that Telegram gave to the chat later; a name stays right as it is.
+                is_moved=chat != reading.chat and isinstance(reading.chat, int),
+                trace=trace,
+                is_judged=call.is_judged,
+            )
+        return draft if _has_usual_terms(call) else self._with_terms(draft, call, at_ms)
 
     def _with_terms(self, plain: Draft, call: LetterCall, at_ms: int) -> Draft:
         _check_terms(call, at_ms)
@@ -412,7 +427,7 @@ class OutboxService:
 
     def _cleared(self, accepted: AcceptedLetter, call: LetterCall) -> LetterView:
         at_ms = self._clock.wall_ms()
-        draft = self._draft(call, at_ms)
+        draft = self._draft(call, at_ms, bot_id=self.bot(call.bot_id).bot_id, here=current_trace())
         return LetterView(
             id=accepted.letter_id,
             bot_id=draft.bot_id,
@@ -521,7 +536,9 @@ class OutboxService:
     async def change(self, letter_id: int, *, priority: int | None = None, send_at_ms: int | None = None) -> LetterView:
         """Give a letter that waits another priority, another time (NOW: at once, also if it backs off), or both. Raises
         Conflict if it is in flight or has ended."""
-        rank = None if priority is None else _rank(priority)
+        rank = None if priority is None else _RANK.get(priority)
+        if rank is None and priority is not None:
+            raise _bad_priority()
         at_ms = self._clock.wall_ms()
         if rank is None and send_at_ms is None:
             raise BadInput(code="nothing_to_change", detail="Say what to change: priority, send_at, or both.")
@@ -796,6 +813,8 @@ class OutboxService:
 
 
 _RANK = {int(priority): priority.rank for priority in Priority}
+_BULK_RANK = Priority.BULK.rank
+_SEND = MethodClass.SEND
 
 
 def _remove(enclosed: Iterable[Enclosed], remove: RemoveBlobs) -> None:
@@ -804,16 +823,13 @@ def _remove(enclosed: Iterable[Enclosed], remove: RemoveBlobs) -> None:
         remove(gone)
 
 
-def _rank(priority: int) -> int:
-    rank = _RANK.get(priority)
-    if rank is None:
-        raise BadInput(code="bad_priority", detail=f"priority is one of {', '.join(map(str, sorted(_RANK)))}.")
-    return rank
+def _bad_priority() -> BadInput:
+    return BadInput(code="bad_priority", detail=f"priority is one of {', '.join(map(str, sorted(_RANK)))}.")
 
 
 def _traced(drafts: Sequence[Draft], accepted: Sequence[AcceptedLetter]) -> tuple[tuple[int, str], ...]:
     # In two steps: most letters answer nothing, and then there is nothing to pair.
-    if not any(draft.trace for draft in drafts):
+    if not [draft for draft in drafts if draft.trace is not None]:
         return ()
     return tuple(
         (one.letter_id, draft.trace)

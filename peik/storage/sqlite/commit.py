@@ -387,11 +387,12 @@ class SqliteBatch:
         if all(PHASE_OF[state] == PHASE_IN_LANE for _, state in moved):
             return
         ((has_dependents, has_files, has_merged),) = self.connection.execute(_SQL["has_company"])
-        ended = [one.letter_id for one in tried if one.state.is_final]
-        if has_merged:
-            self._end_merged(ended)
-        if has_dependents:
-            self._release_dependents(ended)
+        if has_merged or has_dependents:
+            ended = [one.letter_id for one in tried if one.state.is_final]
+            if has_merged:
+                self._end_merged(ended)
+            if has_dependents:
+                self._release_dependents(ended)
         if has_files:
             self.free_blobs([(one.letter_id,) for one in tried if one.state is State.COMPLETED])
 
@@ -472,7 +473,8 @@ class SqliteBatch:
 
 def lift_together(slots: Sequence[Slot]) -> list[Slot]:
     """Those that lift what is stored already (`Draft.may_lift`). What came before them in the same commit is lifted here."""
-    lifting = [slot for slot in slots if slot.draft.may_lift]
+    may_lift = [slot for slot in slots if slot.draft.is_judged or slot.draft.awaits is not None]  # seldom any of them
+    lifting = [slot for slot in may_lift if slot.draft.may_lift]
     if not lifting or len(slots) == 1:
         return lifting
     lanes: dict[tuple[int, Chat, int], list[Slot]] = defaultdict(list)
