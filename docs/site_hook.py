@@ -107,7 +107,9 @@ def _resolved(name: str, link: str) -> tuple[str | None, str]:
     if not path or ":" in path or path.startswith("/"):
         return None, ""
     target = posixpath.normpath(posixpath.join(posixpath.dirname(name), path))
-    return (target, mark + anchor) if (ROOT / target).exists() else (None, "")
+    if not (ROOT / target).exists():
+        return None, ""
+    return target, mark + anchor if target.endswith(".md") else ""  # a file of code is a page without headings
 
 
 def _lines(text: str) -> Iterator[tuple[str, bool]]:

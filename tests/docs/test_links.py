@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from proofs.house import dangling, texts
-from tests.docs.pages import NAMES, ROOT, anchors, headings, links
+from tests.docs.pages import NAMES, ROOT, anchors, headings, links, read
 
 TELEGRAM = "docs/telegram.md"
 _NAMED = re.compile(r"(docs/[\w/-]+\.md), (?=[A-Z])(.{1,80})")
@@ -30,10 +30,12 @@ def targets(name: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_link_leads_to_a_file_and_its_anchor_to_a_heading(name: str) -> None:
+def test_every_link_leads_to_a_file_and_its_anchor_to_a_heading_or_a_function(name: str) -> None:
     for target, anchor in targets(name):
         assert (ROOT / target).exists(), f"{name} links to {target}"
-        if anchor:
+        if anchor and target.endswith(".py"):
+            assert re.search(rf"def {anchor}\(", read(target)), f"{name} links to {target}#{anchor}"
+        elif anchor:
             assert target.endswith(".md"), f"{name} has an anchor into {target}"
             assert anchor in anchors(target), f"{name} links to {target}#{anchor}"
 
