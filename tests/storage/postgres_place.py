@@ -9,6 +9,7 @@ import asyncpg
 
 from peik.outbox.store import Store
 from peik.storage.postgres.store import PostgresStore
+from peik.storage.postgres.writer import SURELY_THERE_S
 from tests.storage.places import LEASE_S, StorePlace
 from tests.storage.servers import PostgresServer, postgres, wanted
 
@@ -21,10 +22,16 @@ class PostgresPlace(StorePlace[PostgresStore]):
         self.server = server or postgres()
         self.schema = f"s{uuid.uuid4().hex}"
         self.url = f"{self.server.url}?schema={self.schema}"
+        self.surely_there_s = SURELY_THERE_S  # 0: each connection was quiet; infinite: none ever was
 
     def make(self, *, is_owner: bool) -> PostgresStore:
         return PostgresStore(
-            self.url, clock=self.clock, lease_s=LEASE_S, on_blobs_freed=self.freed.extend, seals=self.seals
+            self.url,
+            clock=self.clock,
+            lease_s=LEASE_S,
+            on_blobs_freed=self.freed.extend,
+            seals=self.seals,
+            surely_there_s=self.surely_there_s,
         )
 
     async def crash(self, store: Store) -> None:

@@ -45,7 +45,7 @@ from peik.storage.postgres.jobs import JobWriter, PostgresJobs
 from peik.storage.postgres.nodes import LEASE_S, Neighbourhood, PostgresFiles, PostgresNodes
 from peik.storage.postgres.queries import load
 from peik.storage.postgres.session import PostgresSession, read_address
-from peik.storage.postgres.writer import PostgresOperation, PostgresWays, PostgresWriter
+from peik.storage.postgres.writer import SURELY_THERE_S, PostgresOperation, PostgresWays, PostgresWriter
 from peik.storage.sql import SqlSession
 from peik.storage.sqlite.commit import Slot
 
@@ -77,13 +77,16 @@ class OpenPostgres(PostgresWays):
         address: str | None = None,
         on_blobs_freed: Callable[[Sequence[str]], None] = lambda blobs: None,
         seals: Seals = PLAIN,
+        surely_there_s: float = SURELY_THERE_S,
     ) -> None:
-        """`address`: where this node's doors are, for the other nodes and for people."""
+        """`address`: where this node's doors are, for the other nodes and for people. `surely_there_s`: so long after its last
+        answer is the connection that writes letters taken for alive without being asked."""
         super().__init__(on_blobs_freed)
         self.seals = seals  # what it seals with
         self._address = read_address(url)
         self._clock = clock
         self._lease_s = lease_s
+        self._surely_there_s = surely_there_s
         self._doors = address
         self._node = node_name()
         self._pools = []
@@ -98,7 +101,12 @@ class OpenPostgres(PostgresWays):
             node=self._node,
             patience_s=max(self._lease_s / 3, PATIENCE_S_MIN),
         )
-        self._writer = PostgresWriter(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
+        self._writer = PostgresWriter(
+            self._connect,
+            tell=self._neighbourhood.tell,
+            on_doubt=self._neighbourhood.ring,
+            surely_there_s=self._surely_there_s,
+        )
         self._job_writer = JobWriter(self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring)
         self._document_writer = DocumentWriter(
             self._connect, tell=self._neighbourhood.tell, on_doubt=self._neighbourhood.ring

@@ -28,7 +28,7 @@ _SQL = load("letters.sql")
 _LETTERS_PER_COMMIT_MAX = 10_000  # a bound on how long one commit keeps the others waiting
 _TRIES = 5  # of a batch that other nodes stand in the way of
 _TROUBLE_S = 10.0  # longer than any engine waits before it tries again
-_SURELY_THERE_S = 0.25  # since its last answer: so long is a connection taken for alive without being asked
+SURELY_THERE_S = 0.25  # since its last answer: so long is a connection taken for alive without being asked
 
 UNKNOWN = "Whether it was stored is not known: the connection was lost at the commit."
 
@@ -84,8 +84,10 @@ class PostgresWriter:
         *,
         tell: Callable[[NodeNews], None],
         on_doubt: Callable[[], None],
+        surely_there_s: float = SURELY_THERE_S,
     ) -> None:
         self._connect = connect
+        self._surely_there_s = surely_there_s
         self._session: PostgresSession | None = None
         self._tell = tell
         self._on_doubt = on_doubt
@@ -193,7 +195,7 @@ class PostgresWriter:
         batch = PostgresBatch(session, step=self._step, locked=tallies)
         session.changes = 0
         # A connection that was quiet for long may be gone without a sign: asked in one call, nobody knew whether it was stored.
-        is_fresh = self._loop.time() - self._answered_at < _SURELY_THERE_S
+        is_fresh = self._loop.time() - self._answered_at < self._surely_there_s
         readers: list[Callable[[], object]] | None = None
         if is_fresh and not self._doubts and all(one.only_adds for one in operations):
             readers = [await operation.prepare(batch) for operation in operations]

@@ -1,7 +1,9 @@
 """Connections that are lost, servers that go and come back: what was acknowledged stays, what was not is not believed."""
 
 import asyncio
+from math import inf
 from pathlib import Path
+from typing import Any
 
 import asyncpg
 import pytest
@@ -19,6 +21,7 @@ from tests.storage.acts import (
     advance,
     conclude,
     draft,
+    edit,
     find,
     left_in_flight,
     mark,
@@ -38,11 +41,11 @@ END_ALL = """
 
 
 async def test_connections_that_were_ended_are_made_anew_and_nobody_notices(place: PostgresPlace) -> None:
+    place.surely_there_s = 0.0  # amid much work there is doubt, see below
     async with place.open() as store:
         await accept(store, draft(1))
         for _ in range(3):
             await place.run(END_ALL)
-            store._writer._answered_at = float("-inf")  # quiet; amid much work there is doubt, see below
             await accept(store, draft(1))
             await place.run(END_ALL)
             await tally(store)
@@ -57,12 +60,12 @@ async def test_connections_that_were_ended_are_made_anew_and_nobody_notices(plac
 async def test_who_could_not_listen_for_a_moment_hears_that_anything_may_have_happened_and_then_goes_on(
     place: PostgresPlace,
 ) -> None:
+    place.surely_there_s = 0.0
     async with place.open() as store, place.open(is_owner=False) as other:
         for _ in range(3):
             await place.run(END_ALL)
             while not (await store.nodes.news()).is_all:
                 pass
-            other._writer._answered_at = float("-inf")  # quiet; amid much work there is doubt, see below
             (letter_id,) = await accept(other, draft(1))
             heard = [await store.nodes.news()]
             while (BOT, letter_id, letter_id) not in heard[-1].accepted:
@@ -106,18 +109,16 @@ async def _gave_up_telling(store: PostgresStore) -> bool:
 
 
 async def test_what_was_asked_on_a_connection_that_ends_in_the_middle_is_asked_again(place: PostgresPlace) -> None:
+    place.surely_there_s = 0.0
     async with place.open() as store:
         (letter_id,) = await accept(store, draft(1))
         rival = await asyncpg.connect(place.server.url, server_settings={"search_path": place.schema})
         await rival.execute("BEGIN; LOCK TABLE letters IN ACCESS EXCLUSIVE MODE")
-        store._writer._answered_at = float(
-            "-inf"
-        )  # it was quiet, so that the connection is asked before it gets letters
         both = asyncio.gather(store.letter(letter_id), accept(store, draft(1)))
         await until(lambda: locked_out(place, 2))
         ended = await waiting_pids(place)
         await place.run("SELECT pg_terminate_backend(pid) FROM unnest($1::integer[]) AS pid", ended)
-        await until(lambda: _came_again(place, ended))
+        await until(lambda: _came_again(place, ended, both))
         await rival.execute("COMMIT")
         await rival.close()
         view, _ = await both
@@ -126,6 +127,7 @@ async def test_what_was_asked_on_a_connection_that_ends_in_the_middle_is_asked_a
 
 
 async def test_nobody_knows_what_became_of_letters_whose_one_call_was_broken_off(place: PostgresPlace) -> None:
+    place.surely_there_s = inf
     async with place.open() as store:
         await accept(store, draft(1))
         rival = await asyncpg.connect(place.server.url, server_settings={"search_path": place.schema})
@@ -142,9 +144,43 @@ async def test_nobody_knows_what_became_of_letters_whose_one_call_was_broken_off
         assert await tally(store) == Tally(waiting=3)
 
 
+async def test_a_key_makes_one_letter_however_sure_the_connection_is(place: PostgresPlace) -> None:
+    place.surely_there_s = inf
+    async with place.open() as store:
+        await accept(store, draft(1))
+        call = draft(1, idempotency_key="k", digest="d")
+        (first,) = await store.accept([call], at_ms=NOW)
+        (again,) = await store.accept([call], at_ms=NOW)
+        assert (first.is_repeat, again.is_repeat, again.letter_id) == (False, True, first.letter_id)
+        assert await tally(store) == Tally(waiting=2)
+
+
+async def test_a_newer_edit_replaces_the_one_that_waits_however_sure_the_connection_is(place: PostgresPlace) -> None:
+    place.surely_there_s = inf
+    async with place.open() as store:
+        await accept(store, draft(1))
+        older, newer = [(await accept(store, edit()))[0] for _ in range(2)]
+        assert [await state(store, one) for one in (older, newer)] == ["delayed", "waiting"]
+
+
+async def test_letters_do_not_wash_away_a_doubt_about_marks(place: PostgresPlace) -> None:
+    """They come first on the new connection, and could go in one call; the mark that may be there has to go with them."""
+    place.surely_there_s = inf
+    async with Proxy(place.server.port).running() as proxy:
+        place.url = place.url.replace(f":{place.server.port}/", f":{proxy.port}/")
+        async with place.open() as store:
+            letter = await find(store, (await accept(store, draft(1)))[0])
+            proxy.breaks = Break.AFTER
+            assert (await advance(store, [], [letter])).error is not None
+            assert await state(store, letter.id) == "active"
+            await accept(store, draft(2))
+            assert await state(store, letter.id) == "waiting"
+
+
 async def test_letters_are_on_the_disk_when_they_are_accepted_whatever_the_commit_waited_for(
     place: PostgresPlace,
 ) -> None:
+    place.surely_there_s = inf
     async with place.open() as store:
         flushed = 0
         for _ in range(20):
@@ -187,8 +223,8 @@ async def test_who_is_cancelled_while_it_gives_up_a_look_leaves_no_transaction_t
         assert await store.keys() == (0, [])
 
 
-async def _came_again(place: PostgresPlace, ended: set[int]) -> bool:
-    return len(await waiting_pids(place) - ended) == len(ended)
+async def _came_again(place: PostgresPlace, ended: set[int], work: "asyncio.Future[Any]") -> bool:
+    return work.done() or len(await waiting_pids(place) - ended) == len(ended)
 
 
 @pytest.mark.parametrize("how", ["stop", "crash"])
