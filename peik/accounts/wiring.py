@@ -25,6 +25,7 @@ from peik.settings.values import StoreKind
 from peik.storage.open import store_of
 
 if TYPE_CHECKING:
+    from peik.accounts.budget import Budget
     from peik.accounts.client import ClientFactory
     from peik.accounts.crew import Crew
     from peik.accounts.feeds import Feeds
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 
 MakeArchive = Callable[[Config], Archive]
 MakeClients = Callable[[Config, Clock], "ClientFactory"]
+MakeBudget = Callable[[Clock], "Budget"]
 
 
 class Kit(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +48,7 @@ class Kit(msgspec.Struct, frozen=True, kw_only=True):
     vault: "Vault"
     clients: "ClientFactory | None"  # None: there is no application at Telegram
     notice: str | None = None  # what the owner of this installation has to be told
+    make_budget: MakeBudget | None = None
 
 
 def archive_named(config: Config) -> Archive:
@@ -78,6 +81,7 @@ async def kit_of(
     clock: Clock,
     make_clients: MakeClients | None = None,
     make_archive: MakeArchive | None = None,
+    make_budget: MakeBudget | None = None,
 ) -> Kit | None:
     """None: nothing in the settings asks for accounts. Raises StartError."""
     if not config.has_sessions and make_clients is None:
@@ -95,7 +99,8 @@ async def kit_of(
         clients = make_clients(config, clock)
     elif config.telegram_api_id is not None:
         clients = _telethon(config, clock)
-    return Kit(archive=(make_archive or archive_named)(config), vault=vault, clients=clients, notice=notice)
+    archive = (make_archive or archive_named)(config)
+    return Kit(archive=archive, vault=vault, clients=clients, notice=notice, make_budget=make_budget)
 
 
 def _telethon(config: Config, clock: Clock) -> "ClientFactory":
@@ -196,7 +201,7 @@ def tools_of(
         book=kit.archive,
         vault=kit.vault,
         clients=kit.clients,
-        budget=Budget(clock),
+        budget=(kit.make_budget or Budget)(clock),
         clock=clock,
         events=events,
         chance=chance,

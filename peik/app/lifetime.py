@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from peik.accounts.wiring import MakeArchive, MakeClients, kit_of
+from peik.accounts.wiring import MakeArchive, MakeBudget, MakeClients, kit_of
 from peik.app.build import build, custodian_of
 from peik.app.context import Context
 from peik.app.node import Node
@@ -243,6 +243,7 @@ async def running(
     make_store: Callable[..., AnyStore] = store_of,
     make_clients: MakeClients | None = None,
     make_archive: MakeArchive | None = None,
+    make_budget: MakeBudget | None = None,
     job_kinds: JobKinds | None = None,
 ) -> AsyncIterator[Runtime]:
     """Peik from open to close. On the way out it stops taking letters and gives those in flight the grace to end.
@@ -252,13 +253,16 @@ async def running(
     sent there, until that process ends and this one takes over. `is_alone` promises that no other process has the file:
     nobody looks for its writes then, twice a second for all of a virtual month. `address` is where others find its HTTP server
     of this node. `make_clients` makes the connections of accounts, `make_archive` their archive; by default the settings do.
+    `make_budget` says how often accounts ask.
     Jobs of `job_kinds` are done by this process.
     """
     clock = clock or SystemClock()
     events = events or Events()
     chance = chance or random.Random()
     files = Files(config)
-    kit = await kit_of(config, clock=clock, make_clients=make_clients, make_archive=make_archive)
+    kit = await kit_of(
+        config, clock=clock, make_clients=make_clients, make_archive=make_archive, make_budget=make_budget
+    )
     loop, tell = asyncio.get_running_loop(), events.tell
     store = make_store(
         config,

@@ -11,7 +11,7 @@ import msgspec
 
 from peik.accounts.events import ArchiveAway, ArchiveBack
 from peik.accounts.feeds import FeedFilter, Follower
-from peik.accounts.wiring import MakeClients
+from peik.accounts.wiring import MakeBudget, MakeClients
 from peik.app.lifetime import running
 from peik.app.runtime import Runtime
 from peik.client.calls import FileParcel, Letter, chunks
@@ -162,13 +162,19 @@ class LocalTransport:
     """One Peik on one store. It sends if this process owns the store, and else leaves that to the one that does."""
 
     def __init__(
-        self, settings: Mapping[str, str | None], *, may_poll: bool = True, make_clients: MakeClients | None = None
+        self,
+        settings: Mapping[str, str | None],
+        *,
+        may_poll: bool = True,
+        make_clients: MakeClients | None = None,
+        make_budget: MakeBudget | None = None,
     ) -> None:
         """`may_poll`: a bot whose updates nobody fetches is polled once it has handlers. `make_clients` makes the connections
-        of accounts; by default Telethon does."""
+        of accounts; by default Telethon does. `make_budget` says how often they ask."""
         self._settings = settings
         self._may_poll = may_poll
         self._make_clients = make_clients
+        self._make_budget = make_budget
         self._apis: dict[str, object] | None = None
         self._kinds = GivenKinds()
 
@@ -215,7 +221,14 @@ class LocalTransport:
         kinds = self._kinds.settle(config)
         async with (
             lone_group() as group,
-            running(config, events=events, must_own=False, make_clients=self._make_clients, job_kinds=kinds) as runtime,
+            running(
+                config,
+                events=events,
+                must_own=False,
+                make_clients=self._make_clients,
+                make_budget=self._make_budget,
+                job_kinds=kinds,
+            ) as runtime,
             self._kinds.joined_by(LateWork(runtime, group)),
         ):
             if not opened.done():

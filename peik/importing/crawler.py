@@ -300,9 +300,11 @@ class CrawlerSource:
         self._faults = (PyMongoError, OSError)
         self.shown = shown_address(url)
         try:
-            self._client: Any = AsyncMongoClient(
-                url, tz_aware=True, serverSelectionTimeoutMS=10_000, appname="peik import"
+            # An argument would count for more than what the address says.
+            patience: dict[str, Any] = (
+                {} if "serverselectiontimeoutms" in url.lower() else {"serverSelectionTimeoutMS": 10_000}
             )
+            self._client: Any = AsyncMongoClient(url, tz_aware=True, appname="peik import", **patience)
             self.name = self._client.get_default_database().name
         except (*self._faults, ValueError) as error:
             raise BadInput(

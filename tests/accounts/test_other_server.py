@@ -103,7 +103,7 @@ async def test_a_qr_code_takes_the_session_to_the_other_data_centre() -> None:
         await client.connect()
         await client.qr()
         telegram.token_is_scanned = True
-        me = await client.qr_scanned(timeout_s=20)
+        me = await client.qr_scanned(timeout_s=0.5)
         assert me.user_id == ME
         assert StringSession(client.secret()).dc_id == HOME
         await client.disconnect()

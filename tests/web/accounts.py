@@ -29,7 +29,7 @@ from peik.clock import Clock, SystemClock
 from peik.core.events import Event, Events, Surprise
 from peik.gateway.app import Gateway
 from peik.settings.config import load
-from peik.testing.accounts import Accounts, Person
+from peik.testing.accounts import Accounts, Person, unpaced
 from peik.web.server import GuardedProtocol, GuardedServer
 from tests.patience import PATIENCE_S
 
@@ -168,6 +168,7 @@ async def house(
             is_alone=True,
             make_clients=(lambda config, clock: clients) if has_accounts else None,
             make_archive=make_archive,
+            make_budget=unpaced,
         ) as runtime,
     ):
         built = House(folder, runtime, telegram, http)
