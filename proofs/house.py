@@ -1,6 +1,7 @@
 """`make house`: the shape of the package in figures, beside what we want them to be. It reads the source and runs nothing."""
 
 import ast
+import gc
 import io
 import keyword
 import re
@@ -47,13 +48,20 @@ class Module(NamedTuple):
 
 def modules(package: Path = PACKAGE) -> list[Module]:
     """All of the package."""
-    found = []
-    for path in sorted(package.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        name = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
-        tree = ast.parse(text)
-        found.append(Module(name, path, tree, tuple(ast.walk(tree)), text.count("\n")))
-    return found
+    is_collecting = gc.isenabled()
+    gc.disable()  # a million nodes, none of them garbage: to look for some takes twice as long as to parse them
+    try:
+        return [_module(path, package) for path in sorted(package.rglob("*.py"))]
+    finally:
+        if is_collecting:
+            gc.enable()
+
+
+def _module(path: Path, package: Path) -> Module:
+    text = path.read_text(encoding="utf-8")
+    name = ".".join(path.relative_to(package.parent).with_suffix("").parts).removesuffix(".__init__")
+    tree = ast.parse(text)
+    return Module(name, path, tree, tuple(ast.walk(tree)), text.count("\n"))
 
 
 def figures(found: list[Module]) -> list[Figure]:
@@ -172,6 +180,8 @@ def texts(root: Path = ROOT) -> Iterator[tuple[Path, str]]:
 def dangling(root: Path = ROOT) -> Iterator[str]:
     """Where source, tests or docs send their reader to a document that is not here."""
     for path, text in texts(root):
+        if _PAGE.search(text) is None and _MARK.search(text) is None:
+            continue
         for number, line in enumerate(text.splitlines(), start=1):
             pages = [(root / page, path.parent / page) for page in _PAGE.findall(line)]
             if _MARK.search(line) or not all(one.is_file() or other.is_file() for one, other in pages):
@@ -220,20 +230,34 @@ _CODE = ("peik", "simulation", "tests", "proofs", "bench", "docs", "examples")
 
 def strange(root: Path = ROOT) -> Iterator[str]:
     """Where a comment or a docstring of the package names what is nowhere in the code, or a file that is not there."""
-    known, prose = set(keyword.kwlist), []
+    known, prose, others = set(keyword.kwlist), [], []
     for folder in _CODE:
         for path in sorted((root / folder).rglob("*")):
             if path.suffix == ".py" and "node_modules" not in path.parts:
-                words, said = _split(path.read_text(encoding="utf-8"))
-                known |= {*words, *path.relative_to(root).with_suffix("").parts}
-                prose += [(path, number, text) for number, text in said if folder in ("peik", "simulation")]
+                known |= {*path.relative_to(root).with_suffix("").parts}
+                text = path.read_text(encoding="utf-8")
+                if folder not in ("peik", "simulation"):
+                    others.append(text)
+                    continue
+                words, said = _split(text)
+                known |= words
+                prose += [(path, number, text, _NAME.findall(text)) for number, text in said]
             elif folder == "peik" and path.suffix in (".sql", ".lua", ".html", ".toml", ".js"):
                 known |= {*_WORD.findall(path.read_text(encoding="utf-8")), path.stem}
-    for path, number, text in prose:
-        names = [name for name in _NAME.findall(text) if not known.issuperset(_WORD.findall(name.removesuffix(".py")))]
+    sought = {word for *_, names in prose for name in names for word in _parts(name)} - known
+    for text in others:  # to split one takes long, and most have none of these
+        if not sought.isdisjoint(_WORD.findall(text)):
+            known |= _split(text)[0]
+            sought -= known
+    for path, number, text, found in prose:
+        names = [name for name in found if not known.issuperset(_parts(name))]
         places = (root, root / "peik", path.parent)
         gone = [file for file in _FILE.findall(text) if not any((place / file).is_file() for place in places)]
         yield from (f"{path.relative_to(root).as_posix()}:{number} {name}" for name in dict.fromkeys((*names, *gone)))
+
+
+def _parts(name: str) -> list[str]:
+    return _WORD.findall(name.removesuffix(".py"))
 
 
 def _split(text: str) -> tuple[set[str], list[tuple[int, str]]]:

@@ -38,6 +38,7 @@ def servers(tmp_path: Path) -> "tuple[RedisServer, MongoServer]":
     )
 
 
+@pytest.mark.gate  # two lives of a process and two servers
 def test_accounts_live_on_redis_and_mongodb_alone(tmp_path: Path, servers: "tuple[RedisServer, MongoServer]") -> None:
     redis, mongo = servers
     homes = {name: folder_in(tmp_path, name) for name in ("cwd", "home", "tmp")}

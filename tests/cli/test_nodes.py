@@ -87,6 +87,7 @@ def test_letters_and_files_are_accepted_by_the_store_alone_and_go_out_when_a_nod
         assert (ran.code, ran.problem["code"]) == (4, "store_owned")
 
 
+@pytest.mark.gate  # leases of real processes run out
 def test_a_node_is_drained_until_it_serves_nobody(place: Shell) -> None:
     two = Shell(place.folder / "two", PEIK_STORE=place.environment["PEIK_STORE"])
     two.folder.mkdir()

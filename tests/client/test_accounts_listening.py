@@ -298,6 +298,7 @@ def test_a_break_before_the_first_line_loses_nothing(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.gate  # two lives of a process
 def test_the_next_peik_on_the_same_files_is_heard_as_the_last_one_was(tmp_path: Path) -> None:
     async def main() -> None:
         async with asyncio.timeout(PATIENCE_S), standing(Relay()) as (relay, url), Peik.connect(url, key=KEY) as peik:

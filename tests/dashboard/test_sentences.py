@@ -188,6 +188,7 @@ def test_english_is_seen_where_it_is() -> None:
     ]
 
 
+@pytest.mark.gate  # all pages of a full house, in three languages
 def test_no_page_says_two_languages_at_once(tmp_path: Path) -> None:
     async def story() -> None:
         found: dict[str, list[str]] = {}

@@ -78,6 +78,7 @@ def test_a_bot_polls_gets_uploads_through_and_loses_nothing(tmp_path: Path) -> N
     asyncio.run(main())
 
 
+@pytest.mark.gate  # a lease of a real process runs out
 def test_a_node_is_killed_and_callers_only_wait(tmp_path: Path) -> None:
     """What was on its way to the dead node may be answered 502, and is asked again with its key: never twice."""
 

@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 
 import aiohttp
+import pytest
 
 from peik.testing import Limits, Options, SimServer
 from tests.clients import node
@@ -63,6 +64,7 @@ def compiled(program: Path, folder: Path) -> str:
     return ran(program, node.PACKAGES / "typescript" / "bin" / "tsc", folder=folder).stdout
 
 
+@pytest.mark.gate  # a compiler of TypeScript, several times
 def test_the_typed_client_of_the_page_compiles_sends_and_refuses_what_is_misspelt(tmp_path: Path) -> None:
     async def main() -> None:
         async with (

@@ -192,6 +192,7 @@ def run(folder: Path, *command: str) -> None:
     assert ran.returncode == 0, f"{ran.stdout[-8000:]}\n{ran.stderr[-4000:]}"
 
 
+@pytest.mark.gate  # the docs are made and a dozen test files run, in a copy
 def test_every_how_to_works_as_it_is_written(tmp_path: Path) -> None:
     folder = copied(tmp_path / "peik")
     run(folder, "docs/generate.py")

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.docs.pages import ROOT, blocks
 from tests.patience import PATIENCE_S
 from tests.processes.programs import Port
@@ -24,6 +26,7 @@ def test_installing_is_what_make_does_before_any_test() -> None:
     assert INSTALLING == "make setup\n. .venv/bin/activate\n"
 
 
+@pytest.mark.gate  # a dozen programs, one after the other
 def test_every_step_does_what_the_page_says(tmp_path: Path) -> None:
     *steps, cleaning = STEPS
     rest = f"KEY=$(cat peik.db.key)\n{CURL}\npeik letters --json --limit 1\n"

@@ -12,6 +12,7 @@ HOUR = 3600
 TERMS = {"pace": "off", "inbound": "polling", "poll_timeout": "1s"}
 
 
+@pytest.mark.gate  # real clocks that jump
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
 def test_letters_that_wait_are_neither_early_nor_expired_nor_lost(tmp_path: Path, jump: int) -> None:
     async def story() -> None:
@@ -54,6 +55,7 @@ async def _all_sent(sim: Sim, count: int) -> list[str] | None:
     return texts if len(texts) >= count else None
 
 
+@pytest.mark.gate  # as above
 def test_a_month_ahead_drops_no_update_and_frees_no_key(tmp_path: Path) -> None:
     """Over a restart as well: at a start, and every five minutes, it is looked for what is too old."""
 
@@ -85,6 +87,7 @@ async def _is_told(server: HurtServer) -> bool:
     return "clock" in [one["rule"] for one in (await server.get("/v1/alerts"))["ongoing"]]
 
 
+@pytest.mark.gate  # as above
 def test_a_letter_that_backs_off_does_not_wait_for_the_clock_to_catch_up(tmp_path: Path) -> None:
     async def story() -> None:
         async with (

@@ -5,6 +5,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from tests.gateway.gateways import Client, Envelope, play, until
@@ -240,6 +241,7 @@ def test_a_poll_is_answered_at_once_when_peik_ends(tmp_path: Path) -> None:
     play(tmp_path, story, grace="1h")
 
 
+@pytest.mark.gate  # waits until a real poll is given up
 def test_a_bot_that_dies_is_handed_again_what_it_had_not_answered(tmp_path: Path) -> None:
     """Over real connections: that of the bot that dies is closed while its next poll waits."""
 

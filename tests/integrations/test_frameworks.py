@@ -144,6 +144,7 @@ def test_a_route_hands_its_letter_over_once(page: str, arguments: tuple[str, ...
 # ---- Celery: a worker with forked processes, and files as its broker ----
 
 
+@pytest.mark.gate  # a worker of Celery and an outage
 def test_a_task_of_celery_becomes_one_letter_through_an_outage(tmp_path: Path) -> None:
     module, *_ = blocks("docs/from-celery.md", "python")
     (tmp_path / "shop.py").write_text(module + FILES_AS_BROKER, encoding="utf-8")

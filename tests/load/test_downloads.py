@@ -59,6 +59,7 @@ def _fields(work: DownloadWork) -> dict[str, object]:
     return {name: getattr(work, name) for name in work.__struct_fields__}
 
 
+@pytest.mark.gate  # films take their time
 def test_a_good_bot_is_told_so_with_how_many_at_once_and_what_it_said() -> None:
     found = loaded()
     assert found.is_good, found.broken

@@ -139,6 +139,7 @@ def test_a_call_that_waits_for_telegram_has_its_answer_before_the_end(tmp_path: 
     asyncio.run(story())
 
 
+@pytest.mark.gate  # waits for longer than the grace
 def test_a_call_that_waits_for_longer_than_the_grace_is_told_that_its_letter_is_accepted(tmp_path: Path) -> None:
     async def story() -> None:
         async with one_life(tmp_path, "socket", gateway_wait="600s", grace="2s") as (chain, sim):

@@ -352,6 +352,7 @@ def test_a_task_keeps_its_context_over_a_freeze() -> None:
 # ---- nothing is left ----
 
 
+@pytest.mark.gate  # whole lives
 def test_worlds_leave_nothing_behind() -> None:
     play(0, deeds=12)  # imports and opens what is imported and opened once for all
     gc.collect()

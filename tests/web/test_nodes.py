@@ -111,6 +111,7 @@ def test_nodes_concern_all_bots_and_draining_is_for_admins(tmp_path: Path) -> No
 # ---- two nodes on a server ----
 
 
+@pytest.mark.gate  # leases of real processes run out
 def test_two_nodes_share_the_bots_and_both_say_who_serves_which(tmp_path: Path, place: SharedPlace) -> None:
     async def main() -> None:
         async with pair(tmp_path, place.url) as (one, two, _):
@@ -134,6 +135,7 @@ def test_two_nodes_share_the_bots_and_both_say_who_serves_which(tmp_path: Path, 
     asyncio.run(main())
 
 
+@pytest.mark.gate  # as above
 def test_a_drained_node_gives_its_bots_to_the_other_and_is_not_ready(tmp_path: Path, place: SharedPlace) -> None:
     async def main() -> None:
         async with pair(tmp_path, place.url) as (one, two, _):

@@ -211,6 +211,7 @@ def test_bodies_and_uploads_over_the_limit_are_refused_and_leave_nothing(tmp_pat
     play(tmp_path, story, body_max="1M", upload_max="1M")
 
 
+@pytest.mark.gate  # waits as long as a lock is waited for
 def test_a_locked_database_is_a_503_that_says_so_and_nothing_is_lost(tmp_path: Path) -> None:
     async def story(server: Server, sim: Sim) -> None:
         blocker = sqlite3.connect(tmp_path / "peik.db", isolation_level=None)

@@ -93,6 +93,7 @@ def test_an_account_that_cannot_connect_is_seen_at_every_door(tmp_path: Path) ->
     play_house(tmp_path, story)
 
 
+@pytest.mark.gate  # waits until a dead server is given up
 @pytest.mark.skipif(not HAS_SERVERS, reason="TEST_STORES=sqlite: a quick look without servers")
 def test_mongodb_and_redis_are_named_and_one_that_dies_is_told(tmp_path: Path) -> None:
     (tmp_path / "mongo").mkdir()

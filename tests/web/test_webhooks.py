@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import pytest
 from aiohttp import web
 
 from tests.outbox.receivers import Heard, verified
@@ -175,6 +176,7 @@ def test_killed_between_the_end_of_a_letter_and_its_delivery_the_message_still_c
     play(tmp_path, story, **ALLOWED)
 
 
+@pytest.mark.gate  # ten starts
 def test_killed_ten_times_every_end_is_told_at_least_once(tmp_path: Path) -> None:
     chance = random.Random(3)
 
