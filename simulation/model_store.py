@@ -19,11 +19,10 @@ from peik.outbox.store import BotRecord, Followed, Marked, StoreListener, Stub
 from peik.storage.executor import run_in
 from peik.storage.news import NodeNews
 from peik.storage.sqlite.commit import Slot, SqliteBatch
-from peik.storage.sqlite.documents import SqliteContacts, SqliteDocuments
 from peik.storage.sqlite.erasure import SqliteForgetting
 from peik.storage.sqlite.jobs import SqliteJobs
 from peik.storage.sqlite.reads import adopt_marks
-from peik.storage.sqlite.store import SqliteStore
+from peik.storage.sqlite.store import SqliteContacts, SqliteDocuments, SqliteStore
 from peik.storage.sqlite.writer import SqliteWriter
 from simulation.model_inbox import ModelInbox
 from simulation.model_nodes import ModelFiles, ModelNodes

@@ -43,11 +43,11 @@ def plain_serve(arguments: Sequence[str]) -> dict[str, str] | None:
 
 
 def _serve(flags: dict[str, str]) -> int:
-    from peik.app.serve import serve
+    from peik.app.processes import serve_all
     from peik.settings.config import load
 
     try:
-        return serve(load(flags))
+        return serve_all(load(flags))
     except (StartError, Problem) as error:
         return _could_not_start(error)
     except KeyboardInterrupt:  # before it listens to signals

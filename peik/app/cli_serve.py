@@ -66,12 +66,12 @@ def _serve(
 ) -> int:
     """Run Peik: accept letters, deliver them. Every setting is a flag, and flags win."""
     from peik.app.handover import in_background
-    from peik.app.serve import serve
+    from peik.app.processes import serve_all
 
     if detach and not replace:
         raise StartError(
             "--detach goes with --replace: a Peik that nobody looks after is started by systemd or Docker."
         )
     if detach:
-        return in_background(lambda begun: serve(config, replaces=True, begun=begun))
-    return serve(config, replaces=replace)
+        return in_background(lambda begun: serve_all(config, replaces=True, begun=begun))
+    return serve_all(config, replaces=replace)

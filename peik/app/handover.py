@@ -11,6 +11,7 @@ go, and closes. Until "ready" the next one may fail in any way, and nothing has 
 
 import asyncio
 import contextlib
+import errno
 import os
 import socket
 import struct
@@ -78,6 +79,36 @@ def as_heard(config: Config, listeners: Sequence[socket.socket]) -> Config:
     return next((one for one in heard if one.is_beyond_this_machine), heard[0])
 
 
+# ---- a socket of our own ----
+
+
+def listen(config: Config) -> socket.socket:
+    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((config.host, config.port))
+    except OSError as error:
+        listener.close()
+        raise StartError(cannot_listen(config, error)) from None
+    listener.listen(2048)
+    listener.setblocking(False)  # noqa: FBT003
+    return listener
+
+
+def cannot_listen(config: Config, error: OSError) -> str:
+    """Why not, with the setting that mends it."""
+    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
+        fix = "PEIK_HOST is no address of this machine: set 127.0.0.1 for this machine alone, 0.0.0.0 for all networks."
+    elif error.errno == errno.EADDRINUSE:
+        fix = "Another program listens there, perhaps another Peik. Stop it, or set PEIK_PORT to another port."
+    elif error.errno in (errno.EACCES, errno.EPERM):
+        fix = "This user may not have that port. Set PEIK_PORT to one from 1024 on."
+    else:
+        fix = "Set PEIK_HOST and PEIK_PORT to an address that is free."
+    return f"Cannot listen on {config.host}:{config.port}: {error.strerror}. {fix}"
+
+
 # ---- what the two processes tell each other ----
 
 
@@ -100,6 +131,9 @@ class Offer(msgspec.Struct, kw_only=True):
     is_supervised: bool  # systemd looks after it
     beat_s: float | None = None
     has_lock: bool = False
+    own: int = (
+        0  # so many of the listening sockets, the last ones, are each of one process alone: see peik.app.processes
+    )
     refused: str | None = None  # nothing is handed on: why
 
 
@@ -144,7 +178,8 @@ class Predecessor:
         rest = list(handles)
         self.lock = rest.pop() if offer.has_lock else None
         self.control = socket.socket(fileno=rest.pop())
-        self.listeners = [socket.socket(fileno=one) for one in rest]
+        found = [socket.socket(fileno=one) for one in rest]
+        self.listeners, self.own = found[: len(found) - offer.own], found[len(found) - offer.own :]
 
     @classmethod
     def find(cls, config: Config) -> "Predecessor | None":
@@ -194,7 +229,7 @@ class Predecessor:
         return found
 
     def close(self) -> None:
-        for one in (self._line, self.control, *self.listeners):
+        for one in (self._line, self.control, *self.listeners, *self.own):
             one.close()
         if self.lock is not None:
             os.close(self.lock)
@@ -292,6 +327,7 @@ class HandoverPoint:
         lock: int | None,
         is_of_systemd: bool,
         supervisor: Supervisor,
+        own: Sequence[socket.socket] = (),
     ) -> "HandoverPoint | None":
         """None, said in a line: this one cannot be replaced while it runs. It goes on waiting where the one `before` did."""
         offer = Offer(
@@ -305,9 +341,10 @@ class HandoverPoint:
             is_supervised=supervisor.is_there,
             beat_s=supervisor.beat_s,
             has_lock=lock is not None,
+            own=len(own),
         )
         control = before.control if before is not None else _waiting_at(path)
-        return None if control is None else cls(path, offer, control, listeners, lock=lock)
+        return None if control is None else cls(path, offer, control, [*listeners, *own], lock=lock)
 
     async def successor(self) -> Successor:
         """Whoever is ready to go on instead of us. Those who fail on the way change nothing."""

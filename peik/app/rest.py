@@ -20,11 +20,10 @@ from peik.inbox.webhook_endpoint import PUSHES, WebhookDoor
 from peik.monitoring.pulse import Pulse
 from peik.web import responses
 from peik.web.access import Access
-from peik.web.fast_routes import FastRoutes, Receive, Scope, Send
 from peik.web.openapi import Json, OperationRow, opened, page, shape
 from peik.web.operations import rows_of, schemas_of
 from peik.web.responses import Endpoint, Route
-from peik.web.routes import routes_of
+from peik.web.routes import FastRoutes, Receive, Scope, Send, routes_of
 
 # The OpenAPI document of the REST door: one row per operation, schemas made from the very types that read the bodies.
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
 import os
 import resource
 import shutil
@@ -13,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import uvicorn
 import uvloop
 
@@ -27,14 +27,15 @@ from peik.app.handover import (
     Successor,
     as_heard,
     control_path,
+    listen,
     scheme_of,
     sockets_of_systemd,
 )
 from peik.app.lifetime import admin_key, only_server, running
 from peik.app.middleware import Middleware
+from peik.app.processes import Unit, own_log_file
 from peik.app.runtime import Runtime
 from peik.core.events import CertificateRenewed, DoorsWeak, Events, ServerReplaced, ServerTakenOver
-from peik.errors import StartError
 from peik.gateway.app import App, Gateway
 from peik.inbox.webhook_endpoint import PUSHES
 from peik.monitoring.log import EventLog
@@ -90,19 +91,6 @@ def own_command(called: str, *, folder: Path, on_path: str | None) -> str:
     return str(whole.relative_to(folder)) if whole.is_relative_to(folder) else str(whole)
 
 
-def cannot_listen(config: Config, error: OSError) -> str:
-    """Why not, with the setting that mends it."""
-    if isinstance(error, socket.gaierror) or error.errno == errno.EADDRNOTAVAIL:
-        fix = "PEIK_HOST is no address of this machine: set 127.0.0.1 for this machine alone, 0.0.0.0 for all networks."
-    elif error.errno == errno.EADDRINUSE:
-        fix = "Another program listens there, perhaps another Peik. Stop it, or set PEIK_PORT to another port."
-    elif error.errno in (errno.EACCES, errno.EPERM):
-        fix = "This user may not have that port. Set PEIK_PORT to one from 1024 on."
-    else:
-        fix = "Set PEIK_HOST and PEIK_PORT to an address that is free."
-    return f"Cannot listen on {config.host}:{config.port}: {error.strerror}. {fix}"
-
-
 # The writer's thread must not wait 5 ms for the interpreter whenever a statement is done (measured: ten times faster
 # commits beside a busy event loop).
 _SWITCH_INTERVAL_S = 0.0005
@@ -136,13 +124,17 @@ class _Server(GuardedServer):
         yield
 
 
-def serve(config: Config, *, replaces: bool = False, begun: Callable[[], None] = lambda: None) -> int:
+def serve(
+    config: Config, *, replaces: bool = False, begun: Callable[[], None] = lambda: None, unit: Unit | None = None
+) -> int:
     """Run until a signal, or until another one has replaced this; the exit code. `replaces`: take over from the one that runs.
-    `begun` is called when calls are accepted."""
+    `begun` is called when calls are accepted. `unit`: this is one of several processes."""
     sys.setswitchinterval(_SWITCH_INTERVAL_S)
     _allow_open_files()
     with contextlib.ExitStack() as ending:
         file = None
+        if config.log_file is not None and unit is not None:
+            config = msgspec.structs.replace(config, log_file=own_log_file(config.log_file, unit.place))
         if config.log_file is not None:
             file = LogFile(config.log_file, bytes_max=config.log_file_max, files_kept=config.log_files)
             ending.enter_context(file)
@@ -150,7 +142,7 @@ def serve(config: Config, *, replaces: bool = False, begun: Callable[[], None] =
         runner = ending.enter_context(asyncio.Runner(loop_factory=uvloop.new_event_loop))
         before = Predecessor.find(config) if replaces else None
         lock = ending.enter_context(only_server(config, handed=None if before is None else before.lock))
-        return runner.run(_serve(config, before, lock, begun))
+        return runner.run(_serve(config, before, lock, begun, unit))
 
 
 def _allow_open_files() -> None:
@@ -163,18 +155,24 @@ def _allow_open_files() -> None:
 class _Place:
     """Where this one listens, and who chose that."""
 
-    def __init__(self, config: Config, before: Predecessor | None) -> None:
-        if before is not None:
+    def __init__(self, config: Config, before: Predecessor | None, unit: Unit | None) -> None:
+        self._unit = unit
+        if unit is not None:
+            self.listeners, self.is_of_systemd = [*unit.listeners, unit.own], unit.is_of_systemd
+        elif before is not None:
             self.listeners, self.is_of_systemd = before.listeners, before.offer.is_of_systemd
+            for one in before.own:
+                one.close()
         else:
             self.listeners = sockets_of_systemd(os.environ)
             self.is_of_systemd = bool(self.listeners)
         if not self.listeners:
-            self.listeners = [_listen(config)]
+            self.listeners = [listen(config)]
         self.port = int(self.listeners[0].getsockname()[1])
+        self.own_port = int(self.listeners[-1].getsockname()[1]) if unit is not None else self.port
         # Where to be found by the next one, whose settings will be these.
         self.control_path = control_path(config, config.port or self.port)
-        self.config = as_heard(config, self.listeners) if self.is_of_systemd else config
+        self.config = as_heard(config, self.listeners) if self.is_of_systemd or unit is not None else config
 
     def given(self) -> list[socket.socket]:
         """For a server, which closes them."""
@@ -183,7 +181,7 @@ class _Place:
     def leave(self, *, is_followed: bool) -> float:
         """How long to keep clients that ask nothing, so that an answer tells them of the end. `is_followed`: another process
         serves here. For no time where new connections are refused from now on: that helps only a client that can come back."""
-        if is_followed:
+        if is_followed or (self._unit is not None and self._unit.state.is_followed):
             return REPLACED_PATIENCE_S
         if self.is_of_systemd:
             return RESTART_PATIENCE_S
@@ -192,25 +190,32 @@ class _Place:
         return 0.0
 
 
-async def _serve(config: Config, before: Predecessor | None, lock: OwnerLock | None, begun: Callable[[], None]) -> int:
+async def _serve(
+    config: Config,
+    before: Predecessor | None,
+    lock: OwnerLock | None,
+    begun: Callable[[], None],
+    unit: Unit | None,
+) -> int:
     stop = asyncio.Event()
     _on_signals(stop)
+    following = [] if unit is None else [asyncio.ensure_future(unit.heed(stop))]
     supervisor = Supervisor.of(os.environ)
     events = Events()
     events.listen(EventLog(level=config.log_level))
     check_oidc(config)
     certificate = certificate_of(config, tell=lambda what: events.tell(DoorsWeak(what=what)))
-    place = _Place(config, before)
+    place = _Place(config, before, unit)
     config, port = place.config, place.port
     host = place.listeners[0].getsockname()[0]
     GuardedProtocol.connections_max = raise_file_limit()
     GuardedProtocol.address_connections_max = int(GuardedProtocol.connections_max * ADDRESS_SHARE)
     successor: Successor | None = None
     point: HandoverPoint | None = None
-    following: asyncio.Task[None] | None = None
-    async with running(config, events=events, must_own=False, address=_address(config, port)) as peik:
+    async with running(config, events=events, must_own=False, address=_address(config, place.own_port)) as peik:
         key, key_path = await admin_key(config, peik.store)
         pulse = pulse_of(peik)
+        pulse.processes = lambda: None if unit is None else unit.state
         await pulse.weaknesses()  # told in the log, before anybody relies on us
         if (weakness := weakness_of(key)) is not None:
             events.tell(DoorsWeak(what=f"PEIK_ADMIN_KEY can be guessed: {weakness}"))
@@ -256,28 +261,21 @@ async def _serve(config: Config, before: Predecessor | None, lock: OwnerLock | N
             is_handed = before is not None and await before.take_over()
             if before is not None:
                 events.tell(ServerTakenOver(process=before.offer.pid, version=before.offer.version))
-                following = asyncio.ensure_future(_follow(before, peik))
+                following.append(asyncio.ensure_future(_follow(before, peik)))
             if lock is not None:
                 lock.name_holder()
-            point = HandoverPoint.open(
-                config,
-                place.listeners,
-                path=place.control_path,
-                before=before if is_handed else None,  # one that died, or was ended, may have taken the name with it
-                lock=None if lock is None else lock.handle,
-                is_of_systemd=place.is_of_systemd,
-                supervisor=supervisor,
-            )
-            sys.stderr.write(
-                greeting(
-                    _url(config, host, port),
-                    key_path=key_path,
-                    bots=len(peik.outbox.service.bots()),
-                    is_open=config.gateway_open,
-                    peik=own_command(sys.argv[0], folder=Path.cwd(), on_path=shutil.which("peik")),
+            if unit is None:  # else its parent is who is replaced
+                point = HandoverPoint.open(
+                    config,
+                    place.listeners,
+                    path=place.control_path,
+                    # One that died, or was ended, may have taken the name with it.
+                    before=before if is_handed else None,
+                    lock=None if lock is None else lock.handle,
+                    is_of_systemd=place.is_of_systemd,
+                    supervisor=supervisor,
                 )
-            )
-            sys.stderr.flush()
+            _greet(peik, _url(config, host, port), key_path, unit)
             begun()
             async with supervisor.beating():
                 successor = await _until_the_end(serving, stop, point)
@@ -293,13 +291,29 @@ async def _serve(config: Config, before: Predecessor | None, lock: OwnerLock | N
         server.patience_s = place.leave(is_followed=successor is not None or is_called_off)
         server.should_exit = True
         await serving
-        if following is not None:
-            following.cancel()
+        for task in following:
+            task.cancel()
     if point is not None:
         point.close(is_handed_on=successor is not None)
     if successor is not None:
         successor.close()  # the store is free: it need not look for that
     return 0
+
+
+def _greet(peik: Runtime, url: str, key_path: Path | None, unit: Unit | None) -> None:
+    """Once, however many processes there are."""
+    if unit is not None and not unit.greets:
+        return
+    sys.stderr.write(
+        greeting(
+            url,
+            key_path=key_path,
+            bots=len(peik.outbox.service.bots()),
+            is_open=peik.config.gateway_open,
+            peik=own_command(sys.argv[0], folder=Path.cwd(), on_path=shutil.which("peik")),
+        )
+    )
+    sys.stderr.flush()
 
 
 async def _until_the_end(
@@ -356,20 +370,6 @@ def _on_signals(stop: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_signal)
-
-
-def _listen(config: Config) -> socket.socket:
-    family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
-    listener = socket.socket(family, socket.SOCK_STREAM)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    try:
-        listener.bind((config.host, config.port))
-    except OSError as error:
-        listener.close()
-        raise StartError(cannot_listen(config, error)) from None
-    listener.listen(2048)
-    listener.setblocking(False)  # noqa: FBT003
-    return listener
 
 
 def _address(config: Config, port: int) -> str:

@@ -143,6 +143,22 @@ class ServerTakenOver(Event, frozen=True, kw_only=True):
     version: str  # of that one
 
 
+class ProcessEnded(Event, frozen=True, kw_only=True):
+    """One of several processes of `peik serve` has ended, and nobody asked it to. Another one is started in its place."""
+
+    place: int
+    process: int  # 0: it could not be started
+    how: str
+    again_s: float
+
+
+class ProcessesReplaced(Event, frozen=True, kw_only=True):
+    """The processes of `peik serve` were replaced, one after the other. Fewer than all: one did not come up, the rest stays."""
+
+    replaced: int
+    processes: int
+
+
 class StoreUpgraded(Event, frozen=True, kw_only=True):
     """The schema of the store is brought up to date by this start; told before it is done."""
 

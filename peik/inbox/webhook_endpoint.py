@@ -15,9 +15,9 @@ from peik.inbox.webhooks import PushedUpdates
 from peik.outbox.service import OutboxService
 from peik.web.access import host_of
 from peik.web.bodies import read_body
-from peik.web.fast_routes import Scope
 from peik.web.limits import RequestLimits, bot_holder
 from peik.web.responses import problem_response, surprise_response
+from peik.web.routes import Scope
 
 PUSHES = "/webhook/"  # and the id of a bot
 BODY_BYTES_MAX = 1 << 20  # Telegram's own bound for an update is half of it (docs/telegram.md, The update queue)

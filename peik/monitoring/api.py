@@ -373,6 +373,15 @@ class PartHealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
     why: str | None
 
 
+class ProcessesHealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
+    status: Annotated[Literal["ok", "starting"], msgspec.Meta(description="starting: fewer serve than should.")]
+    processes: int
+    serving: int
+    deaths: Annotated[
+        int, msgspec.Meta(description="How often one has ended by itself since `peik serve` was started.")
+    ]
+
+
 class HealthPartsAnswer(msgspec.Struct, frozen=True, kw_only=True):
     store: StoreHealthAnswer
     telegram: TelegramHealthAnswer
@@ -385,6 +394,9 @@ class HealthPartsAnswer(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.Meta(description="Those that this node runs, where there are some."),
     ] = msgspec.UNSET
     cache: PartHealthAnswer | msgspec.UnsetType = msgspec.UNSET
+    processes: Annotated[
+        ProcessesHealthAnswer | msgspec.UnsetType, msgspec.Meta(description="Where PEIK_PROCESSES is above 1.")
+    ] = msgspec.UNSET
 
 
 class HealthAnswer(msgspec.Struct, frozen=True, kw_only=True):
@@ -437,6 +449,7 @@ class HealthApi:
             store=store,
             telegram=self._telegram(),
             access=self._access() if caller is not None and caller.key.bot_ids is None else msgspec.UNSET,
+            processes=self._processes(),
             **{name: msgspec.convert(part, PartHealthAnswer) for name, part in beside.items()},
         )
         return HealthAnswer(status="ok" if trouble is None else "failing", version=__version__, parts=parts)
@@ -451,6 +464,17 @@ class HealthApi:
                 RouteHealthAnswer(name=status.name, state=status.state, in_use=is_in_use)
                 for status, is_in_use in routes.statuses()
             ],
+        )
+
+    def _processes(self) -> ProcessesHealthAnswer | msgspec.UnsetType:
+        state = self._pulse.processes()
+        if state is None:
+            return msgspec.UNSET
+        return ProcessesHealthAnswer(
+            status="ok" if state.serving == state.processes else "starting",
+            processes=state.processes,
+            serving=state.serving,
+            deaths=state.deaths,
         )
 
     def _access(self) -> AccessHealthAnswer:

@@ -422,6 +422,14 @@ def _write(pen: LogWriter, event: events.Event) -> None:
             )
         case events.ServerTakenOver(process=process, version=version):
             pen.book.info("-> took over from the process that ran before", process=process, version=version)
+        case events.ProcessEnded(place=place, process=process, how=how, again_s=again_s):
+            pen.book.error(
+                "! a process ended; another one is started", place=place, process=process, how=how, again_s=again_s
+            )
+        case events.ProcessesReplaced(replaced=replaced, processes=processes) if replaced < processes:
+            pen.book.error("! a new process did not come up; the others stay", replaced=replaced, processes=processes)
+        case events.ProcessesReplaced(processes=processes):
+            pen.book.info("-> all processes were replaced", processes=processes)
         case events.StoreWeak(what=what):
             pen.book.warning("! the store may lose what was accepted", what=what)
         case events.ClockJumped(ahead_s=ahead_s, settles_s=settles_s):

@@ -18,6 +18,16 @@ WEAK_FRESH_S = 60.0
 ANSWER_S = 1.0  # a balancer, and the command line, wait for two
 
 
+class ProcessesState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the parent of several processes tells each of them."""
+
+    processes: int
+    serving: int
+    deaths: int  # since the parent began
+    is_ending: bool = False  # this one is to end
+    is_followed: bool = False  # others go on at the same socket
+
+
 class Pulse:
     """A store on a server is asked; of a file, the last commit tells, and its one reader may be busy for a while."""
 
@@ -37,6 +47,7 @@ class Pulse:
         self._asked_at: float | None = None
         self._failure: StoreUnavailable | None = None
         self._is_draining = False
+        self.processes: Callable[[], ProcessesState | None] = lambda: None  # None: this one serves alone
         self._weak: Sequence[str] = ()
         self._weak_at: float | None = None
 

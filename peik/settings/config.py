@@ -49,6 +49,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     backup_before_upgrade: bool
     host: str
     port: int
+    processes: int
     api_root: str
     routes: tuple[RouteAddress, ...]
     route_trial: float

@@ -110,6 +110,7 @@ SETTINGS: tuple[Setting, ...] = (
     Setting(name="backup_before_upgrade", group=SettingGroup.PLACES, default="on", parse=parse_flag, help="Copy the SQLite file beside itself before a new version of Peik changes its schema. The copy of the change before goes then."),
     Setting(name="host", group=SettingGroup.PLACES, default="127.0.0.1", parse=str, help="The address to listen on."),
     Setting(name="port", group=SettingGroup.PLACES, default="8081", parse=parse_port, help="The port to listen on; 0 takes any free one."),
+    Setting(name="processes", group=SettingGroup.PLACES, default="1", parse=parse_positive, help="How many processes serve there, each a node that uses one core; with PostgreSQL or Redis. Each has the port after it as well: 8082, 8083. See nodes.md."),
     Setting(name="api_root", group=SettingGroup.WAYS, default=TELEGRAM, parse=parse_root, help="The Bot API that Peik talks to."),
     Setting(name="routes", group=SettingGroup.WAYS, default="direct", parse=parse_routes, is_secret=True, help="The ways there, comma-separated, the best first: direct, http://user:password@host:port, socks5://…, mirror+https://host/path, local+http://host:port. See routes.md."),
     Setting(name="route_trial", group=SettingGroup.WAYS, default="5s", parse=parse_duration_s, help="How long a better route must have answered again before letters return to it. It doubles, up to 32 times this, each time the route soon fails again."),

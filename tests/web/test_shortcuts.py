@@ -12,7 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from peik.errors import Denied, Problem, TooMany
 from peik.web import responses
-from peik.web.fast_routes import App, FastRoutes
+from peik.web.routes import App, FastRoutes
 
 Heard = tuple[list[MutableMapping[str, Any]], str | None]  # what was sent, and what the server would tell of
 

@@ -1,7 +1,7 @@
 """The store on one SQLite file: one writer with group commit, one reader beside it, one owner who may send."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -10,7 +10,7 @@ import apsw
 from peik.clock import Clock
 from peik.core.letter import Chat, Draft, LaneKey, Letter
 from peik.core.lifecycle import Settlement
-from peik.errors import StartError, StoreUnavailable
+from peik.errors import Problem, StartError, StoreUnavailable
 from peik.outbox.store import (
     AcceptedLetter,
     BotRecord,
@@ -35,7 +35,7 @@ from peik.outbox.store import (
 )
 from peik.secrets.seals import PLAIN, Seals
 from peik.storage import rules, sql
-from peik.storage.documents import forget_bot
+from peik.storage.documents import SqlContacts, SqlDocuments, forget_bot
 from peik.storage.executor import Executor, Finished, ThreadExecutor, at_once, run_in
 from peik.storage.inbox import forget_inbox
 from peik.storage.keys import SqlKeys
@@ -43,6 +43,7 @@ from peik.storage.moving import ends
 from peik.storage.news import LANE_COUNTED_MAX, answer, fail
 from peik.storage.spool import make_folder
 from peik.storage.sql import SqlSession
+from peik.storage.sql import load as load_named
 from peik.storage.sqlite import actions, reads
 from peik.storage.sqlite.commit import Slot, SqliteBatch
 from peik.storage.sqlite.database import (
@@ -56,7 +57,6 @@ from peik.storage.sqlite.database import (
     migrate,
     translate,
 )
-from peik.storage.sqlite.documents import CONTACTS, SqliteContacts, SqliteDocuments
 from peik.storage.sqlite.erasure import SqliteForgetting, SqliteSealed
 from peik.storage.sqlite.inbox import SqliteInbox
 from peik.storage.sqlite.jobs import SqliteJobs
@@ -129,6 +129,46 @@ def _untold(answers: list[Slot | AcceptedLetter]) -> Sequence[Slot]:
 T = TypeVar("T")
 _SQL = load("sqlite.sql")
 _FOLDER = "peik.storage.sqlite"
+
+
+# Documents and known chats: see `peik.storage.documents`.
+
+
+CONTACTS = load_named("peik.storage.sqlite", "sqlite_contacts.sql")
+
+
+class _Ways:
+    def __init__(self, ways: SqliteWays) -> None:
+        self._ways = ways
+
+    async def _read(self, work: Callable[[SqlSession], Awaitable[T]], *, is_walk: bool = False) -> T:
+        return await self._ways.read(lambda connection: at_once(work(SqliteSession(connection))))
+
+    async def _change(
+        self,
+        work: Callable[[SqlSession], Awaitable[T]],
+        *,
+        collections: Collection[str] = (),
+        bots: Collection[int] = (),
+        weight: int,
+    ) -> T:
+        def add(batch: SqliteBatch) -> Callable[[], Finished[T]]:
+            try:
+                ended = Finished(at_once(work(SqliteSession(batch.connection))), None)
+            except Problem as problem:  # an answer like any other: anyone who shares the commit need not be done again
+                ended = Finished(None, problem)
+            return lambda: ended
+
+        return (await self._ways.collect(add, weight=weight)).value()
+
+
+class SqliteDocuments(_Ways, SqlDocuments):
+    sql = load_named("peik.storage.sqlite", "sqlite_papers.sql")
+
+
+class SqliteContacts(_Ways, SqlContacts):
+    sql = CONTACTS
+    known_bot = load_named("peik.storage.sqlite", "sqlite_inbox.sql")["known_bot"]
 
 
 class SqliteStore(SqliteWays, SqlKeys):
