@@ -102,17 +102,17 @@ def _measure(kind: str, count: int, stub: Stub, find: Find) -> None:
 @contextlib.contextmanager
 def _metered(phase: str, letters: int, nodes: Sequence["_Node"], server: Database, find: Find) -> Iterator[None]:
     """Letters a second, and what each of them cost the nodes and the server."""
-    node_s, server_s, disk = _cpu(node.pid for node in nodes), _cpu([server.pid]), _written(server)
+    node_s, server_s, disk = cpu_s(node.pid for node in nodes), cpu_s([server.pid]), written(server)
     began = time.monotonic()
     yield
     find(f"{phase} per s", letters / (time.monotonic() - began))
-    find(f"{phase} node us", (_cpu(node.pid for node in nodes) - node_s) / letters * 1e6)
-    find(f"{phase} server us", (_cpu([server.pid]) - server_s) / letters * 1e6)
-    for name, value in _written(server).items():
+    find(f"{phase} node us", (cpu_s(node.pid for node in nodes) - node_s) / letters * 1e6)
+    find(f"{phase} server us", (cpu_s([server.pid]) - server_s) / letters * 1e6)
+    for name, value in written(server).items():
         find(f"{phase} {name}", (value - disk[name]) / letters)
 
 
-def _cpu(pids: Iterator[int] | Sequence[int]) -> float:
+def cpu_s(pids: Iterator[int] | Sequence[int]) -> float:
     """Of these processes and all their children."""
     total = 0.0
     for pid in pids:
@@ -124,7 +124,7 @@ def _cpu(pids: Iterator[int] | Sequence[int]) -> float:
     return total
 
 
-def _written(server: Database) -> dict[str, float]:
+def written(server: Database) -> dict[str, float]:
     """Bytes in the server's log so far, and what else it tells of itself."""
     if isinstance(server, Postgres):
         size, log, commits = run(_postgres_figures(server.url))

@@ -16,6 +16,7 @@ from docs.pages.markdown import DOCS, REFERENCE, ROOT, page
 from docs.pages.methods import methods_parts
 from docs.pages.metrics import metrics_parts
 from docs.pages.nodes import nodes_parts
+from docs.pages.planning import planning_parts
 from docs.pages.promise import promise_parts
 from docs.pages.proof import proof_parts
 from docs.pages.rest import rest_parts
@@ -49,6 +50,10 @@ def pages() -> dict[str, str]:
     }
 
 
+def planning_page() -> str:
+    return page("How much for how many", *planning_parts())
+
+
 def write() -> None:
     REFERENCE.mkdir(exist_ok=True)
     for name, text in pages().items():
@@ -56,9 +61,10 @@ def write() -> None:
         sys.stdout.write(f"docs/reference/{name}\n")
     seen = (DOCS / "compatibility.json").read_text(encoding="utf-8")
     (DOCS / "compatibility.md").write_text(compatibility_page(seen), encoding="utf-8")
+    (DOCS / "planning.md").write_text(planning_page(), encoding="utf-8")
     (ROOT / ".env.example").write_text(env_example(), encoding="utf-8")
     (ROOT / ".env.production").write_text(env_production(), encoding="utf-8")
     (ROOT / ".env.crawler").write_text(env_crawler(), encoding="utf-8")
     (HELP / "runbook.en.md").write_text((DOCS / "runbook.md").read_text(encoding="utf-8"), encoding="utf-8")
     write_install()
-    sys.stdout.write("docs/compatibility.md\n.env.example\n.env.production\n.env.crawler\n")
+    sys.stdout.write("docs/compatibility.md\ndocs/planning.md\n.env.example\n.env.production\n.env.crawler\n")

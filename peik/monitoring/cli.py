@@ -6,6 +6,7 @@ sent unless `--send` says so; and opening a server's store brings its schema up 
 
 import re
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,6 +20,7 @@ from peik.errors import Conflict
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
+    from peik.monitoring.cost import Demand, Plan
     from peik.monitoring.doctor import Finding
 
 _USERS = re.compile(r"([1-9]\d{0,8})(k?)", re.IGNORECASE)
@@ -28,7 +30,10 @@ def doctor(
     users: Annotated[
         str | None,
         typer.Option(
-            "--for", metavar="USERS", help="The verdict before a launch for so many users a day: 1k, 5k, 10k."
+            "--for",
+            metavar="USERS",
+            help="The verdict before a launch for so many users a day: 1k, 5k, 10k. "
+            "With letters instead, 1M/day or 200/s: what so many need.",
         ),
     ] = None,
     disk: Annotated[str, typer.Option(metavar="SIZE", help="What must be free for that verdict.")] = "50G",
@@ -48,6 +53,10 @@ def doctor(
 ) -> None:
     """Look whether Peik can work here, and before a launch whether it is ready: settings, store, backup, machine, Telegram,
     each bot, the panel, alerts, a test job. docs/doctor.md lists all of it."""
+    context = CommandContext({}, is_json=as_json, may_create=False)
+    if users is not None and "/" in users:
+        _plan(context, users)
+        return
     users_a_day, room_bytes = _users(users), _size(disk)
     from peik.monitoring.checks import examine
     from peik.monitoring.checks_scene import DoctorWanted
@@ -61,7 +70,6 @@ def doctor(
         support=support,
         may_send=send,
     )
-    context = CommandContext({}, is_json=as_json, may_create=False)
     with context.waiting("Looking around"):
         found = examine({name: value for name, value in (("store", store), ("url", url)) if value is not None}, wanted)
     grade = worst(found)
@@ -75,8 +83,46 @@ def _users(text: str | None) -> int | None:
         return None
     match = _USERS.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter("Write how many users a day: 1k, 5k, 10k or 2500.", param_hint="--for")
+        raise typer.BadParameter(
+            "Write how many users a day: 1k, 5k, 10k or 2500; or how many letters: 1M/day, 200/s.", param_hint="--for"
+        )
     return int(match[1]) * (1000 if match[2] else 1)
+
+
+def _plan(context: CommandContext, text: str) -> None:
+    """What so many letters need, from what each was measured to cost. Nothing here is looked at."""
+    from peik.monitoring.cost import DAY_S, StoreDays, advice, advised, bots_needed, plans, read_demand
+
+    demand = read_demand(text)
+    if demand is None:
+        raise typer.BadParameter("Write how many letters: 1M/day, 100M/day, 1B/day or 200/s.", param_hint="--for")
+    config = context.config
+    days = StoreDays(
+        letters=config.keep_completed / DAY_S, arrivals=config.keep_arrivals / DAY_S, log=config.keep_log / DAY_S
+    )
+    found = plans(demand, days)
+    best = advised(found)
+    document = {
+        "for": text,
+        "letters_per_day": demand.letters_per_day,
+        "average_per_s": demand.average_per_s,
+        "peak_per_s": demand.peak_per_s,
+        "bots": bots_needed(demand),
+        "advised": best.store,
+        "plans": found,
+    }
+    context.show(document, lambda: _drawn_plan(demand, found, best, advice(demand, best)))
+
+
+def _drawn_plan(demand: "Demand", found: "Sequence[Plan]", best: "Plan", words: str) -> "RenderableType":
+    from rich.console import Group
+
+    from peik.cli.output import plain, table
+    from peik.monitoring.cost import rows_of
+
+    rows = [(what, *cells) for what, cells in rows_of(demand, found)]
+    stores = [f"→ {plan.store}" if plan is best else str(plan.store) for plan in found]
+    return Group(table(("", *stores), rows, empty=""), plain(words))
 
 
 def _size(text: str) -> int:

@@ -155,7 +155,7 @@ import sys
 import peik.app.serve
 from peik.app.cli import main
 
-def serve(config):
+def serve(config, **rest):
     print(config.port, [name for name in ("typer", "pydantic", "rich") if name in sys.modules])
     return 7
 
