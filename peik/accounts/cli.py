@@ -646,7 +646,8 @@ def start(context: CommandContext, session: SessionId) -> None:
 @asks(app, has_archive=True, has_keys=True)
 def stop(context: CommandContext, session: SessionId) -> None:
     """Pause an account: it is disconnected, and stays signed in."""
-    context.say(context.accounts.document(_api().stop, session_id=session), f"Session {session} is paused.")
+    stopped = context.accounts.document(_api().stop, session_id=session)
+    context.say(stopped, f"Session {session} is {stopped['state']}.")
 
 
 @asks(app, has_archive=True, has_keys=True)

@@ -16,7 +16,7 @@ import msgspec
 
 from peik.accounts.client import ClientError, Rights, SessionLocks, Trouble
 from peik.accounts.events import SessionLockLost
-from peik.accounts.registry import secret_context
+from peik.accounts.registry import health_of, secret_context
 from peik.accounts.runner import CONNECT_S, LEAVE_S, RUNNING, SessionRunner, SessionTools, Unfit, client_for, is_to_run
 from peik.archive.store import Session, SessionFilter, SessionState
 from peik.core.events import StoreFailed, Surprise
@@ -42,6 +42,16 @@ def lock_of(session_id: str) -> str:
     if _PLAIN.fullmatch(session_id):
         return f"session-{session_id}"
     return f"session-{hashlib.blake2b(session_id.encode(), digest_size=16).hexdigest()}"
+
+
+def not_running(session: Session) -> Conflict:
+    """Why nobody on this node can ask anything as this account."""
+    if is_to_run(session):
+        return Conflict(code="session_elsewhere", detail=f"Session {session.session_id} does not run on this node.")
+    health = health_of(session)
+    return Conflict(
+        code="session_off", detail=f"Session {session.session_id} does not run: {health.line} {health.todo}"
+    )
 
 
 class _Held:
@@ -148,10 +158,10 @@ class Crew:
         return session
 
     async def restart(self, session_id: str) -> None:
-        """Connect anew. Raises Conflict if it does not run here."""
+        """Connect anew. Raises NotFound, and Conflict if it does not run here."""
         held = self._held.get(session_id)
         if held is None or held.is_leaving:
-            raise Conflict(code="session_elsewhere", detail=f"Session {session_id} does not run on this node.")
+            raise not_running(await self._tools.registry.need(session_id))
         await self._end(session_id)
         self.ring()
 

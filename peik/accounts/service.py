@@ -8,7 +8,7 @@ from typing import Protocol
 import msgspec
 
 from peik.accounts.client import ClientError, PhoneContact
-from peik.accounts.crew import Crew
+from peik.accounts.crew import Crew, not_running
 from peik.accounts.events import ArchiveAway, ArchiveBack
 from peik.accounts.feeds import FeedFilter, Feeds, Follower
 from peik.accounts.history import ChatStates, CrawlEstimate, ask_for_crawl, estimated, is_wanted, stop_crawl
@@ -26,7 +26,7 @@ from peik.accounts.registry import (
 )
 from peik.accounts.runner import SessionRunner, Unfit, client_for, is_to_run
 from peik.accounts.session_files import Importing, Looked
-from peik.accounts.sign_in import SignInSteps, problem_of
+from peik.accounts.sign_in import UNSIGNED, SignInSteps, problem_of
 from peik.accounts.upkeep import Resealed, reseal
 from peik.archive.store import (
     Archive,
@@ -419,6 +419,9 @@ class AccountService(OpenAccounts):
                 code="session_runs",
                 detail="Pause it first: two programs on one key end the session. It stays paused until you start it again.",
             )
+        nobody = Conflict(code="not_signed_in", detail="There is no key to export: nobody is signed in.")
+        if session.state in UNSIGNED:
+            raise nobody
         try:
             client_for(session, vault=self._vault, clients=self._must_be_able().clients)
         except Unfit as error:
@@ -429,7 +432,7 @@ class AccountService(OpenAccounts):
             path = self._must_be_able().path_of(session.file)
             secret = (await asyncio.to_thread(read_session_file, path)).secret
         else:
-            raise Conflict(code="not_signed_in", detail="There is no key to export: nobody is signed in.")
+            raise nobody
         exported = secret if passphrase is None else await asyncio.to_thread(sealed_export, secret, passphrase)
         await self._registry.update_session_metadata(session_id, {"exported_at": rfc3339(self._clock.wall_ms())})
         return exported
@@ -473,10 +476,10 @@ class AccountService(OpenAccounts):
             raise problem_of(error) from None
 
     async def _running(self, session_id: str) -> SessionRunner:
-        await self.session(session_id)
+        session = await self.session(session_id)
         runner = self.crew.runner_of(session_id)
         if runner is None:
-            raise Conflict(code="session_elsewhere", detail=f"Session {session_id} does not run on this node.")
+            raise not_running(session)
         return runner
 
     # ---- what they saw ----

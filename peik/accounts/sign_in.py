@@ -26,6 +26,7 @@ STEP_S = 90.0  # a step takes a few seconds; a node that died in one holds up th
 _HOUR_MS = 3_600_000
 
 SIGNED_IN = frozenset({SessionState.ACTIVE, SessionState.PAUSED})
+UNSIGNED = frozenset({SessionState.NEW, SessionState.CODE_SENT, SessionState.PASSWORD_NEEDED})
 
 
 class PendingSignIn(msgspec.Struct, kw_only=True):

@@ -23,7 +23,7 @@ def test_a_session_is_stopped_started_restarted_and_logged_out(tmp_path: Path) -
         shown = await house.post(f"{path}/stop")
         assert (shown["state"], shown["is_connected"]) == ("paused", False)
         assert key.client is None
-        assert await house.code("POST", f"{path}/restart") == (409, "session_elsewhere")
+        assert await house.code("POST", f"{path}/restart") == (409, "session_off")
         assert (await house.post(f"{path}/start"))["state"] == "active"
         await house.connected(session_id)
 
@@ -169,6 +169,24 @@ def test_an_archive_alone_can_be_read_and_nobody_signs_in(tmp_path: Path) -> Non
     play_house(tmp_path, story, has_accounts=False, archive=archive)
 
 
+def test_who_is_not_signed_in_yet_is_said_to_be_so(tmp_path: Path) -> None:
+    async def story(house: House) -> None:
+        session_id = await house.made(phone=ali_of(house).phone)
+        path = f"/v1/sessions/{session_id}"
+        await house.post(f"{path}/code")
+        for verb, step in (("POST", "restart"), ("GET", "contacts")):
+            status, problem = await house.call(verb, f"{path}/{step}")
+            assert (status, problem["code"]) == (409, "session_off")
+            assert problem["detail"].endswith(f"Give the code: peik sessions sign-in {session_id}")
+        assert (await house.post(f"{path}/stop"))["state"] == "code_sent"
+        status, problem = await house.call("POST", f"{path}/export", json={"plain": True})
+        assert (status, problem["code"]) == (409, "not_signed_in")
+        assert problem["detail"] == "There is no key to export: nobody is signed in."
+        assert await house.code("POST", "/v1/sessions/none/restart") == (404, "no_such_session")
+
+    play_house(tmp_path, story)
+
+
 def test_an_account_moves_by_its_string_and_the_audit_log_has_it_without_the_string(tmp_path: Path) -> None:
     async def story(house: House) -> None:
         ali = ali_of(house)
@@ -244,6 +262,8 @@ def test_an_account_joins_by_a_link_and_what_is_written_from_then_on_is_archived
         assert (await house.get(path))["state"] == "flood_wait"
         assert await house.code("GET", f"{path}/contacts") == (409, "flood"), "it asks nothing until then"
         await house.post(f"{path}/stop")
-        assert await house.code("POST", f"{path}/join", json={"link": link}) == (409, "session_elsewhere")
+        _, problem = await house.call("POST", f"{path}/join", json={"link": link})
+        assert problem["code"] == "session_off"
+        assert "Its owner paused it." in problem["detail"]
 
     play_house(tmp_path, story)
