@@ -7,23 +7,23 @@ that the browser holds. Whom the provider names gets the role that the settings 
 
 import asyncio
 import base64
-import contextlib
 import hashlib
 import hmac
 import importlib.util
 import re
 import secrets
 import urllib.parse
-from collections.abc import AsyncIterator, Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from peik.admin.model import Role
+from peik.admin.people import SignInTurns
 from peik.clock import Clock
 from peik.core.address import AddressReach
 from peik.core.documents import DocumentStore, Filing
-from peik.errors import Conflict, StartError, Unavailable
+from peik.errors import Conflict, StartError
 from peik.inbox.store import PushAnswer
 from peik.settings.config import Config
 from peik.settings.values import is_loopback
@@ -84,6 +84,14 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     next_url: str
 
 
+class OidcLook(msgspec.Struct, frozen=True, kw_only=True):
+    """What `peik doctor` asks. `refused_status`: with which the provider turns our browsers away; 0: it does not."""
+
+    keys: int
+    scopes: frozenset[str]  # that it says it has; often not all of them
+    refused_status: int
+
+
 class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
     """What the provider says of itself (OpenID Connect Discovery), as far as it matters here."""
 
@@ -96,6 +104,7 @@ class _Metadata(msgspec.Struct, frozen=True, kw_only=True):
     token_endpoint_auth_methods_supported: tuple[str, ...] = ("client_secret_basic",)
     id_token_signing_alg_values_supported: tuple[str, ...] = ("RS256",)
     authorization_response_iss_parameter_supported: bool = False
+    scopes_supported: tuple[str, ...] = ()
 
 
 class _Tokens(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,7 +144,8 @@ def check_oidc(config: Config) -> None:
 
 
 class Oidc:
-    def __init__(self, config: Config, documents: DocumentStore, clock: Clock, ask: OidcAsk) -> None:
+    def __init__(self, config: Config, documents: DocumentStore | None, clock: Clock, ask: OidcAsk) -> None:
+        """Without documents it can be looked at, and nobody can come back."""
         assert config.oidc_issuer is not None
         assert config.oidc_client_id is not None
         self.name = config.oidc_name
@@ -150,8 +160,7 @@ class Oidc:
         self._clock = clock
         self._ask = ask
         self._turn = asyncio.Lock()
-        self._gate = asyncio.Semaphore(AT_ONCE_MAX)
-        self._inside = 0
+        self._turns = SignInTurns(at_once=AT_ONCE_MAX, waiting=WAITING_MAX)
         self._known: tuple[float, _Metadata] | None = None
         self._keys: tuple[float, list[dict[str, Any]]] | None = None
 
@@ -163,7 +172,7 @@ class Oidc:
 
     async def begin(self, *, back_url: str, next_url: str) -> Begun:
         """Raises OidcFailed, and Unavailable in a crowd."""
-        async with self._entered():
+        async with self._turns.taken():
             metadata = await self._metadata()
         word = f"{secrets.token_urlsafe(32)}.{self._clock.wall_ms()}.{urllib.parse.quote(next_url, safe='')}"
         challenge = hashlib.sha256(_made(word, "verifier").encode()).digest()
@@ -186,7 +195,7 @@ class Oidc:
         began_ms, next_url = self._begun(word, answer)
         if answer.get("error"):
             raise OidcFailed("oidc_broken_off", f"the provider said {_shown(answer['error'])}")
-        async with self._entered():
+        async with self._turns.taken():
             metadata = await self._metadata()
             # Of several providers one may hand a code of another on (RFC 9207).
             if answer.get("iss", self._issuer) != self._issuer:
@@ -210,6 +219,18 @@ class Oidc:
         query = urllib.parse.urlencode({"client_id": self._client_id, "post_logout_redirect_uri": back_url})
         return f"{there}{'&' if '?' in there else '?'}{query}"
 
+    async def look(self, *, back_url: str) -> OidcLook:
+        """Asks what a sign-in asks, up to where somebody would have to sign in. Raises OidcFailed."""
+        metadata = await self._metadata()
+        shown = await self._read(metadata.jwks_uri, _JsonWebKeys)
+        there = (await self.begin(back_url=back_url, next_url="/admin")).url
+        page = await self._ask("GET", there, {"Accept": "text/html"}, b"", timeout_s=ANSWER_S, reach=self._reach(there))
+        return OidcLook(
+            keys=sum(_is_for_signing(key) for key in shown.keys),
+            scopes=frozenset(metadata.scopes_supported),
+            refused_status=page.status if page.status >= 400 else 0,
+        )
+
     # ---- the browser ----
 
     def _begun(self, word: str, answer: Mapping[str, str]) -> tuple[int, str]:
@@ -226,6 +247,7 @@ class Oidc:
 
     async def _use_up(self, word: str, began_ms: int) -> None:
         """Each sign-in once, though the provider may take a code twice. Only whom it vouches for makes us write anything."""
+        assert self._documents is not None
         key = f"{began_ms // 60_000:010d}:{_made(word, 'used')}"
         try:
             await self._documents.file([Filing(collection=COLLECTION, key=key, body="{}", version=0)])
@@ -235,20 +257,6 @@ class Oidc:
         await self._documents.clear_collection(COLLECTION, until=f"{oldest:010d}", limit=1000)
 
     # ---- the provider ----
-
-    @contextlib.asynccontextmanager
-    async def _entered(self) -> AsyncIterator[None]:
-        """Raises Unavailable if too many wait already."""
-        if self._inside >= AT_ONCE_MAX + WAITING_MAX:
-            raise Unavailable(
-                code="too_many_sign_ins", detail="Too many try to sign in at once. Try again in a moment."
-            )
-        self._inside += 1
-        try:
-            async with self._gate:
-                yield
-        finally:
-            self._inside -= 1
 
     async def _metadata(self) -> _Metadata:
         async with self._turn:  # of a crowd, one asks
@@ -399,9 +407,12 @@ def _is_plain(url: str) -> bool:
 
 def _is_meant(key: Mapping[str, Any], header: Mapping[str, Any]) -> bool:
     """By its name, if the token names one; else by what it is for."""
-    is_for_signing = key.get("kty") in ("RSA", "EC", "OKP") and key.get("use", "sig") == "sig"
     is_named = "kid" not in header or key.get("kid") == header["kid"]
-    return is_for_signing and is_named and key.get("alg", header.get("alg")) == header.get("alg")
+    return _is_for_signing(key) and is_named and key.get("alg", header.get("alg")) == header.get("alg")
+
+
+def _is_for_signing(key: Mapping[str, Any]) -> bool:
+    return key.get("kty") in ("RSA", "EC", "OKP") and key.get("use", "sig") == "sig"
 
 
 def _values(claims: Mapping[str, Any], path: str) -> Iterator[str]:

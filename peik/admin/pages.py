@@ -12,6 +12,8 @@ from peik.web.dashboard.board import Board, Page, Visitor, must_see_all
 from peik.web.dashboard.fields import PAGE, Fields
 from peik.web.parse import parse_id
 
+OIDC_SHOWN_MAX = 200
+
 
 class PeoplePages:
     def __init__(self, board: Board) -> None:
@@ -26,13 +28,23 @@ class PeoplePages:
             ("POST", f"{one}/role", self.set_role, Role.ADMIN, "people.role"),
             ("POST", f"{one}/password", self.set_password, Role.ADMIN, "people.password"),
             ("POST", f"{one}/sign-out", self.sign_out, Role.ADMIN, "people.sign_out"),
+            ("POST", "/admin/people/~oidc/sign-out", self.sign_out_oidc, Role.ADMIN, "people.sign_out"),
             ("POST", f"{one}/remove", self.remove, Role.ADMIN, "people.remove"),
         )
 
     async def show(self, request: Request, visitor: Visitor) -> Response:
         must_see_all(visitor)
-        people = await self._people.everybody()
-        return self._board.page(request, visitor, "people.html", people=people, roles=tuple(Role))
+        sign_ins = self._board.sign_ins
+        by_oidc = await sign_ins.by_oidc() if sign_ins.has_oidc else None
+        return self._board.page(
+            request,
+            visitor,
+            "people.html",
+            people=await self._people.everybody(),
+            roles=tuple(Role),
+            by_oidc=None if by_oidc is None else by_oidc[:OIDC_SHOWN_MAX],
+            oidc_count=len(by_oidc or ()),
+        )
 
     async def add(self, request: Request, visitor: Visitor) -> Response:
         must_see_all(visitor)
@@ -57,6 +69,13 @@ class PeoplePages:
         must_see_all(visitor)
         person = await self._people.sign_out(request.path_params["name"])
         return self._back(request, visitor, "people_signed_out", person.name)
+
+    async def sign_out_oidc(self, request: Request, visitor: Visitor) -> Response:
+        must_see_all(visitor)
+        subject = (await Fields.sent(request)).need("subject")
+        name = await self._board.sign_ins.sign_out_oidc(subject)
+        self._board.note(request, target=name, detail=subject)
+        return self._back(request, visitor, "people_signed_out", name)
 
     async def remove(self, request: Request, visitor: Visitor) -> Response:
         must_see_all(visitor)

@@ -14,6 +14,30 @@ from peik.clock import Clock
 from peik.core.documents import DocumentStore, Filing, StoredDocument
 from peik.errors import BadInput, Conflict, NotFound, Unavailable
 
+
+class SignInTurns:
+    """A limited number at once, and a limited number who wait. Anyone who comes after those is told so at once."""
+
+    def __init__(self, *, at_once: int, waiting: int) -> None:
+        self._turns = asyncio.Semaphore(at_once)
+        self._most = at_once + waiting
+        self._inside = 0
+
+    @contextlib.asynccontextmanager
+    async def taken(self) -> AsyncIterator[None]:
+        """Raises Unavailable if too many wait already."""
+        if self._inside >= self._most:
+            raise Unavailable(
+                code="too_many_sign_ins", detail="Too many try to sign in at once. Try again in a moment."
+            )
+        self._inside += 1
+        try:
+            async with self._turns:
+                yield
+        finally:
+            self._inside -= 1
+
+
 # Passwords of people: Argon2id, on threads of their own, and only a limited number at once, for each takes 64 MB while it is
 # counted.
 
@@ -21,14 +45,13 @@ from peik.errors import BadInput, Conflict, NotFound, Unavailable
 CHARS_MIN = 10
 CHARS_MAX = 200
 AT_ONCE_MAX = 2
-WAITING_MAX = 10  # behind those: a second or so. Anyone who comes with a crowd is told so instead of made to wait in it
+WAITING_MAX = 10  # behind those: a second or so
 
 
 class Passwords:
     def __init__(self) -> None:
         self._hasher = argon2.PasswordHasher()
-        self._gate = asyncio.Semaphore(AT_ONCE_MAX)
-        self._inside = 0
+        self._turns = SignInTurns(at_once=AT_ONCE_MAX, waiting=WAITING_MAX)
         self._nobodys: str | None = None
 
     async def hashed(self, password: str) -> str:
@@ -38,32 +61,18 @@ class Passwords:
                 code="bad_password",
                 detail=f"A password has {CHARS_MIN} to {CHARS_MAX} characters. Choose a longer one.",
             )
-        async with self._turn():
+        async with self._turns.taken():
             return await asyncio.to_thread(self._hasher.hash, password)
 
     async def is_right(self, kept: str | None, password: str) -> bool:
         """Whether it is this one. Of nobody (None) too it takes as long as ever: time tells no names. Raises Unavailable."""
         if len(password) > CHARS_MAX:
             return False
-        async with self._turn():
+        async with self._turns.taken():
             if self._nobodys is None:
                 self._nobodys = await asyncio.to_thread(self._hasher.hash, secrets.token_urlsafe())
             is_same = await asyncio.to_thread(self._verify, kept or self._nobodys, password)
         return is_same and kept is not None
-
-    @contextlib.asynccontextmanager
-    async def _turn(self) -> AsyncIterator[None]:
-        """Raises Unavailable if too many wait already."""
-        if self._inside >= AT_ONCE_MAX + WAITING_MAX:
-            raise Unavailable(
-                code="too_many_sign_ins", detail="Too many try to sign in at once. Try again in a moment."
-            )
-        self._inside += 1
-        try:
-            async with self._gate:
-                yield
-        finally:
-            self._inside -= 1
 
     def _verify(self, kept: str, password: str) -> bool:
         try:

@@ -8,7 +8,7 @@ import hashlib
 import hmac
 import ipaddress
 import secrets
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 
 import msgspec
 
@@ -17,7 +17,7 @@ from peik.admin.oidc import Identity
 from peik.admin.people import People, Person
 from peik.clock import Clock
 from peik.core.documents import DocumentStore, Filing, StoredDocument
-from peik.errors import Conflict, Forbidden, StoreUnavailable
+from peik.errors import Conflict, Forbidden, NotFound, StoreUnavailable
 
 COLLECTION = "sign_ins"
 IDLE_MS = 12 * 3_600_000
@@ -41,6 +41,18 @@ class SignIn(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     oidc: str | None = None  # by OpenID Connect: the issuer, and what it calls him
     role: Role | None = None  # as it said
+
+
+class OidcPerson(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody who is signed in by OpenID Connect, as of the last sign-in."""
+
+    name: str
+    subject: str  # what the provider calls him; it stays the same
+    role: Role
+    since_ms: int
+    seen_ms: int
+    ends_at_ms: int
+    browsers: int
 
 
 class SignedIn(msgspec.Struct, frozen=True, kw_only=True):
@@ -114,19 +126,45 @@ class SignIns:
         own = msgspec.json.decode(document.body, type=SignIn)
         await self._take_away(lambda one: _owner(one) == _owner(own))
 
+    @property
+    def has_oidc(self) -> bool:
+        return self._oidc_stamp is not None
+
+    async def by_oidc(self) -> list[OidcPerson]:
+        """Everybody who is signed in so, the last first."""
+        now_ms = self._clock.wall_ms()
+        found: dict[str, list[SignIn]] = {}
+        async for _, kept in self._all():
+            if kept.oidc is not None and kept.stamp == self._oidc_stamp and not _is_over(kept, now_ms):
+                found.setdefault(kept.oidc, []).append(kept)
+        people = [_oidc_person(subject, own) for subject, own in found.items()]
+        return sorted(people, key=lambda one: one.since_ms, reverse=True)
+
+    async def sign_out_oidc(self, subject: str) -> str:
+        """Everywhere; the name. Raises NotFound."""
+        meant = [one for one in await self.by_oidc() if one.subject == subject]
+        if not meant:
+            raise NotFound(code="not_signed_in", detail="Nobody is signed in that way (any more).")
+        await self._take_away(lambda one: one.oidc is not None and _subject_of(one.oidc) == subject)
+        return meant[0].name
+
     async def sweep(self) -> None:
         """Let go of those that are over."""
         now_ms = self._clock.wall_ms()
         await self._take_away(lambda one: _is_over(one, now_ms))
 
     async def _take_away(self, is_meant: Callable[[SignIn], bool]) -> None:
+        gone = [key async for key, kept in self._all() if is_meant(kept)]
+        for start in range(0, len(gone), _PAGE):
+            some = gone[start : start + _PAGE]
+            await self._documents.file([Filing(collection=COLLECTION, key=key, body=None) for key in some])
+
+    async def _all(self) -> AsyncIterator[tuple[str, SignIn]]:
+        """With the key of each."""
         after = None
         while page := await self._documents.documents(COLLECTION, after=after, limit=_PAGE):
-            meant = [document for document in page if is_meant(msgspec.json.decode(document.body, type=SignIn))]
-            if meant:
-                await self._documents.file(
-                    [Filing(collection=COLLECTION, key=document.key, body=None) for document in meant]
-                )
+            for document in page:
+                yield document.key, msgspec.json.decode(document.body, type=SignIn)
             after = page[-1].key
 
     async def _keep(
@@ -161,12 +199,7 @@ class SignIns:
         """Nobody fills the store by signing in."""
         if await self._documents.count_documents(COLLECTION) <= OWN_MAX:
             return
-        own: list[tuple[int, str]] = []
-        after = None
-        while page := await self._documents.documents(COLLECTION, after=after, limit=_PAGE):
-            after = page[-1].key
-            kept = [(msgspec.json.decode(document.body, type=SignIn), document.key) for document in page]
-            own += [(one.seen_ms, key) for one, key in kept if _owner(one) == _owner(newest)]
+        own = [(one.seen_ms, key) async for key, one in self._all() if _owner(one) == _owner(newest)]
         old = sorted(own, reverse=True)[OWN_MAX:]
         if old:
             await self._documents.file([Filing(collection=COLLECTION, key=key, body=None) for _, key in old])
@@ -213,6 +246,24 @@ def csrf_of(token: str) -> str:
 
 def _owner(kept: SignIn) -> tuple[str | None, str | None, str | None]:
     return kept.person, kept.key_digest, kept.oidc
+
+
+def _oidc_person(subject: str, own: list[SignIn]) -> OidcPerson:
+    last = max(own, key=lambda one: one.since_ms)
+    return OidcPerson(
+        name=last.who,
+        subject=_subject_of(subject),
+        role=last.role or Role.VIEWER,
+        since_ms=last.since_ms,
+        seen_ms=max(one.seen_ms for one in own),
+        ends_at_ms=min(last.since_ms + OIDC_AGE_MS, last.seen_ms + IDLE_MS),
+        browsers=len(own),
+    )
+
+
+def _subject_of(identity: str) -> str:
+    """Without the issuer, of which there is one at a time."""
+    return identity.partition(" ")[2]
 
 
 def _is_over(kept: SignIn, now_ms: int) -> bool:

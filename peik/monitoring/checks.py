@@ -19,12 +19,14 @@ import msgspec
 
 from peik.accounts.registry import HealthGrade, health_of
 from peik.accounts.wiring import archive_named
+from peik.admin.audit import Audit, Outcome
+from peik.admin.oidc import BACK, Oidc, OidcFailed, check_oidc
 from peik.alerts.api import AlertApi
 from peik.alerts.looks import memory_of
 from peik.archive.store import Archive, SessionFilter
 from peik.archive.wiring import beside
 from peik.backups.model import BackupLedger
-from peik.cli.command import CommandContext
+from peik.cli.command import CommandContext, context_to
 from peik.cli.remote import HEALTH_S
 from peik.clock import SystemClock
 from peik.core.documents import DocumentStore, Filing
@@ -62,8 +64,9 @@ from peik.monitoring.doctor import (
 from peik.monitoring.nodes import Nodes, holder_of
 from peik.secrets import service
 from peik.settings.config import Config, load, shown_address
-from peik.settings.values import StoreKind
+from peik.settings.values import StoreKind, is_loopback
 from peik.storage.open import AnyStore
+from peik.telegram.wiring import asker_of
 
 # What is looked at before a launch: whether people are told, what is kept, who is seen, and how much can be taken.
 
@@ -165,6 +168,7 @@ COLLECTION = "doctor"
 MEASURE_S = 1.0
 COMMITS_MAX = 2000
 SENT_S = 60.0  # for a running Peik to say how a test alert went
+SIGN_INS_SEEN = 200  # lines of the audit log
 PANEL = "/admin/sign-in"  # where /admin leads anyone who is not signed in
 
 
@@ -199,6 +203,49 @@ def _status(url: str, context: ssl.SSLContext | None) -> int | None:
         return None
     finally:
         connection.close()
+
+
+async def of_oidc(scene: DoctorScene) -> list[Finding]:
+    """Nothing if nobody signs in by OpenID Connect."""
+    config = scene.config
+    try:
+        check_oidc(config)
+    except StartError as error:
+        return [Finding(name="oidc", grade=Grade.RED, words=str(error), fix="Mend the settings PEIK_OIDC_….")]
+    if config.oidc_issuer is None:
+        return []
+    root = config.oidc_url or scene.url
+    back_url = root + BACK
+    documents = None if scene.store is None else scene.store.documents
+    try:
+        look = await Oidc(config, documents, SystemClock(), asker_of(config)).look(back_url=back_url)
+    except OidcFailed as failed:
+        return [doctor.of_oidc(config.oidc_issuer, failed.why)]
+    is_asked = config.oidc_url is not None and scene.health is not None
+    address = doctor.of_oidc_address(
+        back_url,
+        is_set=config.oidc_url is not None,
+        is_alone=all(map(is_loopback, (urlsplit(root).hostname or "", *config.trusted_proxies))),
+        refused_status=look.refused_status,
+        panel_status=(await asyncio.to_thread(_status, root, context_to(root, config)) or 0) if is_asked else None,
+    )
+    claim = doctor.of_oidc_claim(
+        config.oidc_claim,
+        config.oidc_roles,
+        scope=config.oidc_scope,
+        scopes=look.scopes,
+        refused=None if documents is None else await _last_refused(documents),
+    )
+    return [doctor.of_oidc(config.oidc_issuer, look), claim, address]
+
+
+async def _last_refused(documents: DocumentStore) -> str | None:
+    """What the audit log says of the last one whom the provider named, if no role was given."""
+    audit = Audit(documents, SystemClock(), Events())
+    for line in (await audit.find(action="sign_in", limit=SIGN_INS_SEEN)).lines:
+        if line.target == "oidc" and (line.outcome is Outcome.DONE or line.detail.startswith("oidc_no_role")):
+            return None if line.outcome is Outcome.DONE else line.detail.partition(": ")[2]
+    return None
 
 
 async def of_alerts(scene: DoctorScene) -> list[Finding]:
@@ -692,6 +739,7 @@ CHECKS: tuple[DoctorCheck, ...] = (
     DoctorCheck(name="bot", look=_of_bots),
     DoctorCheck(name="running", look=_of_running),
     DoctorCheck(name="panel", look=of_panel),
+    DoctorCheck(name="oidc", look=of_oidc),
     DoctorCheck(name="log", look=of_log),
     DoctorCheck(name="backup", look=of_backup, needs_store=True),
     DoctorCheck(name="alerts", look=of_alerts),

@@ -8,6 +8,7 @@ import msgspec
 
 from peik import __version__
 from peik.admin.model import weakness_of
+from peik.admin.oidc import OidcLook
 from peik.alerts.looks import BACKUP_LATE, Memory
 from peik.core.nodes import CHORES, NodeRecord
 from peik.core.outcome import Delivered, Limited, Moved, Outcome, Refused, Uncertain, Unsent
@@ -317,6 +318,59 @@ def of_panel(url: str, status: int | None) -> Finding:
     words = f"The admin panel at {url} {'does not answer' if status is None else f'answers with {status}'}."
     fix = "Look at the log of that Peik, and at what stands before it."
     return Finding(name="panel", grade=Grade.RED, words=words, fix=fix)
+
+
+def of_oidc(issuer: str, look: OidcLook | str) -> Finding:
+    """`look`: what the provider answered, or why it did not."""
+    if isinstance(look, str):
+        fix = (
+            "Write PEIK_OIDC_ISSUER as the provider does, and let this machine reach it. Keys and passwords still work."
+        )
+        return Finding(name="oidc", grade=Grade.RED, words=f"Nobody can sign in by {issuer}: {look}.", fix=fix)
+    if not look.keys:
+        words = f"{issuer} shows no key that ID tokens could be signed with."
+        return Finding(name="oidc", grade=Grade.RED, words=words, fix="Give its realm or client a key pair (RS256).")
+    words = f"{issuer} answers, and shows {look.keys} key(s) that ID tokens are signed with."
+    return Finding(name="oidc", grade=Grade.GREEN, words=words)
+
+
+def of_oidc_claim(
+    claim: str, roles: Sequence[tuple[str, str]], *, scope: str, scopes: frozenset[str], refused: str | None
+) -> Finding:
+    """`refused`: what the claim held when the last one who came got no role. None: the last one got one, or nobody came."""
+    given = ", ".join(f"{value} is {role}" for value, role in roles)
+    words, fix = f"Roles come from the claim {claim}: {given}.", None
+    wanted = claim.partition(".")[0]
+    if wanted in scopes and wanted not in scope.split():
+        words = f"The provider has a scope {wanted}, which is not asked for: the claim {claim} may be empty."
+        fix = f'Set PEIK_OIDC_SCOPE="{scope} {wanted}".'
+    elif refused is not None:
+        words = f"The last one who came was given no role: {refused}."
+        fix = "Let the provider put the claim into ID tokens, or change PEIK_OIDC_CLAIM or PEIK_OIDC_ROLES."
+    return Finding(name="oidc claim", grade=Grade.GREEN if fix is None else Grade.YELLOW, words=words, fix=fix)
+
+
+def of_oidc_address(
+    back_url: str, *, is_set: bool, is_alone: bool, refused_status: int, panel_status: int | None
+) -> Finding:
+    """`is_alone`: nothing but this machine reaches Peik. `panel_status`: of the sign-in page there; None: nobody asked."""
+    if refused_status:
+        words = f"The provider answers a sign-in that comes back to {back_url} with {refused_status}."
+        fix = "Name this address at the provider, to the slash, and look at PEIK_OIDC_CLIENT_ID."
+        return Finding(name="oidc address", grade=Grade.RED, words=words, fix=fix)
+    if not is_set and not is_alone:
+        words = "Where browsers come back to is taken from what they ask for, which a proxy may change."
+        fix = "Set PEIK_OIDC_URL to where browsers find the panel: https://peik.example"
+        return Finding(name="oidc address", grade=Grade.YELLOW, words=words, fix=fix)
+    if not back_url.startswith("https:") and not is_alone:
+        words = f"Browsers come back to {back_url}, where anybody on the way can read the code."
+        return Finding(name="oidc address", grade=Grade.YELLOW, words=words, fix="Put TLS before it, and write https:.")
+    if panel_status not in (None, 200):
+        said = f"answers with {panel_status}" if panel_status else "does not answer from here"
+        words = f"Browsers come back to {back_url}, whose sign-in page {said}."
+        fix = "Look at PEIK_OIDC_URL, and at what stands before Peik."
+        return Finding(name="oidc address", grade=Grade.YELLOW, words=words, fix=fix)
+    return Finding(name="oidc address", grade=Grade.GREEN, words=f"Browsers come back to {back_url}.")
 
 
 def of_webhook(

@@ -14,10 +14,11 @@ from peik.alerts.ways import HANGING_MAX, AlertText, AppriseWay, ways_of
 from peik.clock import SystemClock
 from peik.core.events import BotPaused
 from peik.errors import StartError
+from tests import wanting
 
 # Apprise's plugins load what Python will not have any more; that is theirs to mend.
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-pytest.importorskip("apprise")
+wanting.imported("apprise", "pip install 'peik[alerts]'")
 SAID = AlertText(key="k", kind=MatterKind.BEGAN, text="the disk is full")
 
 

@@ -95,6 +95,7 @@ class Provider:
         self.answers: dict[str, str] = {}  # more of what the browser brings back
         self.codes_are_good_for_ever = False
         self.refuses = False
+        self.known_addresses: list[str] = []  # that browsers may come back to; empty: any
         self.asked: list[str] = []  # paths
         self._codes: dict[str, dict[str, str]] = {}
 
@@ -128,6 +129,8 @@ class Provider:
         assert query["client_id"] == CLIENT, query
         assert query["response_type"] == "code"
         assert query["code_challenge_method"] == "S256"
+        if self.known_addresses and not query["redirect_uri"].startswith(tuple(self.known_addresses)):
+            return Response("Invalid parameter: redirect_uri", 400)
         back = {"state": query["state"], **self.answers}
         if self.refuses:
             back["error"] = "access_denied"

@@ -13,14 +13,18 @@ import pytest
 from playwright.async_api import expect
 
 from peik.admin.model import Role
-from peik.admin.oidc import BEGUN_MS, Identity, Oidc, OidcFailed, check_oidc, oidc_of
+from peik.admin.oidc import AT_ONCE_MAX, BEGUN_MS, WAITING_MAX, Identity, Oidc, OidcFailed, check_oidc, oidc_of
 from peik.admin.people import People
 from peik.admin.sign_ins import OIDC_AGE_MS, SignIns
 from peik.core.address import AddressReach
-from peik.errors import StartError
+from peik.errors import StartError, Unavailable
 from peik.inbox.store import PushAnswer
+from peik.monitoring import doctor
+from peik.monitoring.checks import of_oidc
+from peik.monitoring.checks_scene import DoctorWanted, scene_of
 from peik.settings.config import Config, load
 from peik.web.dashboard.render import LANGUAGES
+from tests import wanting
 from tests.clients import node
 from tests.dashboard.browser import browser, page_of
 from tests.dashboard.documents import opened
@@ -29,7 +33,7 @@ from tests.dashboard.test_layout import GRAVE, VIOLATIONS
 from tests.dashboard.visiting import Answer, House, Visit, house
 from tests.storage.places import ManualClock
 
-pytest.importorskip("joserfc", reason="for want of joserfc: pip install 'peik[oidc]'")
+wanting.imported("joserfc", "pip install 'peik[oidc]'")
 
 BACK = "/admin/sign-in/oidc/back"
 Story = Callable[[House, Provider], Coroutine[Any, Any, None]]
@@ -509,6 +513,80 @@ def test_a_form_whose_session_is_over_waits_for_the_sign_in_in_another_tab(tmp_p
     visit(tmp_path, story)
 
 
+def test_people_lists_who_is_signed_in_so_and_an_admin_signs_somebody_out(tmp_path: Path) -> None:
+    async def story(home: House, there: Provider) -> None:
+        async with home.visitor() as admin, home.stranger() as one, home.stranger() as other, home.stranger() as reza:
+            page = await admin.get("/admin/people")
+            assert "Nobody is signed in this way now." in page.text
+            for visitor in (one, other):
+                await sign_in(visitor)
+            there.person = {"sub": "7f", "preferred_username": "reza", "groups": ["peik-admins"]}
+            await sign_in(reza)
+            page = await admin.get("/admin/people")
+            assert "A sign-in lasts 12 hours" in page.text
+            for words in ("oidc mina@work.example", "operator", "0b1c", "oidc reza", "admin: everything", "7f"):
+                assert words in page.text, words
+            assert page.text.index("oidc reza") < page.text.index("oidc mina")  # the last one first
+            mina, _ = (await home.dashboard.board.sign_ins.by_oidc())[::-1]
+            assert (mina.browsers, mina.ends_at_ms - mina.since_ms) == (2, OIDC_AGE_MS)
+            out = "/admin/people/~oidc/sign-out"
+            form = next(form for form in page.forms if form.fields.get("subject") == "0b1c")
+            page = await admin.post(out, **form.fields)
+            assert "oidc mina@work.example is signed out everywhere." in page.text
+            assert "0b1c" not in page.text
+            for visitor in (one, other):
+                assert (await visitor.get("/admin")).url == "/admin/sign-in"
+            assert (await reza.get("/admin/people")).status == 200
+            again = await admin.post(out, **form.fields)  # pressed in a tab of before
+            assert "Nobody is signed in that way" in again.text
+            done = (await home.peik.audit.find(action="people.sign_out")).lines[-1]
+            assert (done.target, done.detail, str(done.outcome)) == ("oidc mina@work.example", "0b1c", "done")
+            async with home.visitor("send") as operator:
+                assert (await operator.post(out, subject="7f")).status == 403
+        async with home.stranger() as key:
+            await key.sign_in()
+            assert "7f" in (await key.get("/admin/people")).text
+
+    visit(tmp_path, story)
+
+
+def test_without_a_provider_people_says_nothing_of_it(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with house(tmp_path) as home, home.visitor() as admin:
+            assert "OpenID" not in (await admin.get("/admin/people")).text
+            assert (await admin.post("/admin/people/~oidc/sign-out", subject="7f")).status in (403, 404)
+
+    asyncio.run(story())
+
+
+def test_a_crowd_at_the_provider_is_told_to_come_again(tmp_path: Path) -> None:
+    """And who has waited long enough is let in afterwards."""
+
+    async def story() -> None:
+        arrived, may_answer = asyncio.Event(), asyncio.Event()
+
+        async def ask(*_: object, **__: object) -> PushAnswer:
+            arrived.set()
+            await may_answer.wait()
+            return PushAnswer(why="connect_timeout")
+
+        oidc = await made(tmp_path, ask)
+        crowd = [
+            asyncio.create_task(oidc.begin(back_url="x", next_url="/admin")) for _ in range(AT_ONCE_MAX + WAITING_MAX)
+        ]
+        await arrived.wait()
+        with pytest.raises(Unavailable) as refused:
+            await oidc.begin(back_url="x", next_url="/admin")
+        assert refused.value.code == "too_many_sign_ins"
+        may_answer.set()
+        ends = await asyncio.gather(*crowd, return_exceptions=True)
+        assert {type(end) for end in ends} == {OidcFailed}
+        with pytest.raises(OidcFailed):  # and the crowd leaves nothing behind
+            await oidc.begin(back_url="x", next_url="/admin")
+
+    asyncio.run(story())
+
+
 # ---- in a real browser ----
 
 
@@ -603,3 +681,85 @@ def test_the_button_speaks_all_languages_and_the_address_is_that_of_the_settings
             assert {"HttpOnly", "Secure", "SameSite=lax", "Path=/admin/sign-in/oidc"} <= set(cookie.split("; "))
 
     visit(tmp_path, story, oidc_url="https://peik.example/")
+
+
+# ---- what the doctor says ----
+
+
+def examined(folder: Path, **settings: str) -> dict[str, doctor.Finding]:
+    flags = {"store": f"sqlite:///{folder}/peik.db", "port": "1", **settings}
+    environment = {f"PEIK_{name.upper()}": value for name, value in flags.items()}
+
+    async def whole() -> list[doctor.Finding]:
+        async with scene_of(load(environment=environment, folder=folder), DoctorWanted()) as scene:
+            return await of_oidc(scene)
+
+    return {one.name: one for one in asyncio.run(whole())}
+
+
+def looked(folder: Path, change: Callable[[Provider], Any] = lambda there: None, **settings: str) -> dict[str, str]:
+    """The grades that the doctor gives, with a real provider there."""
+
+    async def whole() -> list[doctor.Finding]:
+        async with provider() as one:
+            change(one)
+            flags = {"store": f"sqlite:///{folder}/peik.db", "port": "1", **settings_of(one), **settings}
+            environment = {f"PEIK_{name.upper()}": value for name, value in flags.items()}
+            async with scene_of(load(environment=environment, folder=folder), DoctorWanted()) as scene:
+                return await of_oidc(scene)
+
+    return {one.name: str(one.grade) for one in asyncio.run(whole())}
+
+
+GOOD = {"oidc": "green", "oidc claim": "green", "oidc address": "green"}
+
+
+def test_the_doctor_asks_the_provider_as_a_sign_in_would(tmp_path: Path) -> None:
+    assert looked(tmp_path) == GOOD
+    assert looked(tmp_path, oidc_url="https://peik.example") == GOOD
+    assert looked(tmp_path, lambda there: there.metadata.update(issuer="https://evil.example")) == {"oidc": "red"}
+    assert looked(tmp_path, lambda there: there.signers.clear())["oidc"] == "red"
+    assert (
+        looked(tmp_path, lambda there: there.known_addresses.append("https://other.example"))["oidc address"] == "red"
+    )
+
+
+def test_the_doctor_says_where_browsers_come_back_to(tmp_path: Path) -> None:
+    assert looked(tmp_path, trusted_proxies="10.0.0.1")["oidc address"] == "yellow"  # nobody says what browsers ask for
+    assert looked(tmp_path, url="http://peik.example:8081")["oidc address"] == "yellow"
+    assert (
+        looked(tmp_path, oidc_url="http://peik.example")["oidc address"] == "yellow"
+    )  # the code can be read on the way
+
+
+def test_the_doctor_says_what_the_claim_lacks(tmp_path: Path) -> None:
+    def has_scope(there: Provider) -> None:
+        there.metadata["scopes_supported"] = ["openid", "groups"]
+
+    assert looked(tmp_path, has_scope)["oidc claim"] == "yellow"
+    assert looked(tmp_path, has_scope, oidc_scope="openid groups")["oidc claim"] == "green"
+
+    async def story(home: House, there: Provider) -> None:
+        there.person["groups"] = None
+        async with home.stranger() as visitor:
+            assert (await sign_in(visitor)).status == 403
+
+    visit(tmp_path, story)
+    assert looked(tmp_path)["oidc claim"] == "yellow"
+
+    async def mended(home: House, there: Provider) -> None:
+        async with home.stranger() as visitor:
+            assert (await sign_in(visitor)).status == 200
+
+    visit(tmp_path, mended)
+    assert looked(tmp_path) == GOOD
+
+
+def test_the_doctor_is_red_where_settings_or_the_provider_are_missing_and_silent_where_nobody_asked(
+    tmp_path: Path,
+) -> None:
+    assert examined(tmp_path) == {}
+    assert examined(tmp_path, oidc_client_id="x")["oidc"].grade == "red"
+    gone = examined(tmp_path, oidc_issuer="http://127.0.0.1:1", oidc_client_id="x", oidc_roles="*=viewer")
+    assert [one.grade for one in gone.values()] == ["red"]
+    assert "127.0.0.1:1" in gone["oidc"].words

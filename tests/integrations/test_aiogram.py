@@ -27,6 +27,7 @@ from peik.core.provisional import FIRST_ID
 from peik.integrations.aiogram import PeikSession, feed
 from peik.integrations.inprocess import gateway_of
 from peik.testing import SimServer
+from tests import wanting
 from tests.clients.harness import LIBRARIES
 from tests.integrations.inside import (
     BOT,
@@ -414,7 +415,7 @@ def test_a_feed_ends_when_its_peik_is_closed(tmp_path: Path) -> None:
 
 def test_the_gateway_of_an_open_peik_answers_as_an_application(tmp_path: Path) -> None:
     async def story(peik: Peik, sim: SimServer) -> None:
-        httpx = pytest.importorskip("httpx")
+        httpx = wanting.imported("httpx", "pip install httpx")
         transport = httpx.ASGITransport(app=gateway_of(peik))
         async with httpx.AsyncClient(transport=transport, base_url="http://peik") as client:
             answer = await client.post(f"/bot{TOKEN}/sendMessage", json={"chat_id": SARA, "text": "hello"})

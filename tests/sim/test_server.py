@@ -10,6 +10,7 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from peik.testing import Options, SimServer, Telegram
+from tests import wanting
 from tests.patience import PATIENCE_S
 from tests.sim.conftest import TOKEN
 from tests.sim.wires import BASE, Wire, post_bytes, send_bytes, story
@@ -265,7 +266,7 @@ def test_it_can_be_stopped_and_started_again_on_its_port():
 
 
 def test_it_runs_on_uvloop_too():
-    uvloop = pytest.importorskip("uvloop")
+    uvloop = wanting.imported("uvloop", "pip install uvloop")
 
     async def play() -> None:
         async with SimServer() as sim:
