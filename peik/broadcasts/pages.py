@@ -338,6 +338,7 @@ class BroadcastPages:
 
     async def edit(self, request: Request, visitor: Visitor) -> Response:
         one, fields = await self._seen(request, visitor), await Fields.sent(request)
+        fields.check_seen(one.moved_at_ms)
         bot = bot_seen(self._board.peik.outbox.service, visitor, fields.need("bot_id"))
         has_same_list = one.wanted is None and fields.text("audience") == "same"
         same = ListAudience(recipients=(), columns=one.columns) if has_same_list else None
@@ -378,6 +379,7 @@ class BroadcastPages:
     async def start(self, request: Request, visitor: Visitor) -> Response:
         """Now, or at a time; only to those that were shown before."""
         one, fields = await self._seen(request, visitor), await Fields.sent(request)
+        fields.check_seen(one.moved_at_ms)
         shown, at_ms = fields.id("shown"), fields.instant_ms("start_at")
         if shown is None:
             raise BadInput(code="not_shown", detail="Look first who gets it: open the page of its start.")

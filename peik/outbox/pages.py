@@ -46,6 +46,7 @@ WORDS_CHARS_MAX = 120
 ACTS = ("retry", "clear", "cancel")
 TICKED_MAX = 200
 _SAID = {"retry": "letters_all_retried", "clear": "letters_all_cleared", "cancel": "letters_all_cancelled"}
+_SAID_OF_SOME = {"retry": "letters_some_retried", "clear": "letters_some_cleared", "cancel": "letters_some_cancelled"}
 _OPEN = (State.WAITING, State.DELAYED)
 TEXT_CHARS_MAX = 20_000
 PARAMS_CHARS_MAX = 1024 * 1024
@@ -191,7 +192,7 @@ class LetterPages:
             ticked=sorted(ticked or ()),
             count=count.letters,
             is_least=count.is_least,
-            back=f"/admin/letters{query_of(shown)}",
+            back=f"/admin/letters{query_of(shown, chosen=' '.join(map(str, sorted(ticked or ()))))}",
         )
 
     async def _count(self, act: str, wanted: LetterFilter) -> Counted:
@@ -204,7 +205,7 @@ class LetterPages:
         fields = await request.form()
         act = _act(fields.get("act"))
         told = asked(fields, FILTERS)
-        ticked = ticked_in(fields)
+        ticked, fitting = ticked_in(fields), parse_id(str(fields.get("fitting") or 0), "fitting")
         wanted = msgspec.structs.replace(wanted_in(told, visitor), ids=ticked)
         _check_state(act, wanted)
         match act:
@@ -218,7 +219,12 @@ class LetterPages:
         self._board.note(request, target=f"{act} {query_of(told)}{these}", detail=f"{count} letters")
         gone = ("until",) if ticked else ("until", "state", "cause")
         others = {name: text for name, text in told.items() if name not in gone}
-        return self._board.back(request, visitor, f"/admin/letters{query_of(others)}", said=_SAID[act], count=count)
+        url = f"/admin/letters{query_of(others)}"
+        if count < fitting:  # others have been dealt with meanwhile, or got there by themselves
+            return self._board.back(
+                request, visitor, url, said=_SAID_OF_SOME[act], is_bad=True, count=count, all=fitting
+            )
+        return self._board.back(request, visitor, url, said=_SAID[act], count=count)
 
     # ---- a new one ----
 

@@ -130,7 +130,7 @@ class SchedulePages:
             chat_types=sorted(CHAT_TYPES),
             missed=tuple(MissedRuns),
             overlaps=tuple(OverlapPolicy),
-            name_pattern=NAME_PATTERN.strip("^$"),
+            name_pattern=NAME_PATTERN.strip("^$").replace("-]", "\\-]"),  # browsers read it more strictly than Python
             preview=preview,
             params=params,
             digest=digest,
@@ -149,6 +149,7 @@ class SchedulePages:
 
     async def edit(self, request: Request, visitor: Visitor) -> Response:
         one = await self._seen(request, visitor)
+        (await Fields.sent(request)).check_seen(one.revision)
         return await self._saved(request, visitor, one.name, one)
 
     async def _saved(self, request: Request, visitor: Visitor, name: str, old: Schedule | None) -> Response:

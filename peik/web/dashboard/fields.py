@@ -14,7 +14,7 @@ from markupsafe import escape
 from starlette.datastructures import FormData, ImmutableMultiDict, UploadFile
 from starlette.requests import Request
 
-from peik.errors import BadInput, NotFound, Problem
+from peik.errors import BadInput, Conflict, NotFound, Problem
 from peik.outbox.service import OutboxService
 from peik.outbox.store import BotRecord
 from peik.web.dashboard.board import Visitor, must_see, zone_of_visit
@@ -119,6 +119,15 @@ class Fields:
 
     def instant_ms(self, name: str) -> int | None:
         return instant_ms(self.instant(name), name)
+
+    def check_seen(self, version: int) -> None:
+        """A form that changes something says which version of it was shown. Raises Conflict if somebody else was faster."""
+        seen = self.id("seen")
+        if seen is not None and seen != version:
+            raise Conflict(
+                code="changed_meanwhile",
+                detail="Somebody has changed it meanwhile. Look at the change in another tab; press again to keep what is here.",
+            )
 
     def file(self, name: str) -> UploadFile | None:
         """A file that was chosen, now or before the form was refused."""
@@ -540,7 +549,7 @@ class _Filling(html.parser.HTMLParser):
         self._unfold()
         self._is_marked = True
         self._marked_name = name
-        return {**given, "aria-invalid": "true", "aria-describedby": f"error-{name}"}
+        return {**given, "aria-invalid": "true", "aria-describedby": f"error-{name}", "autofocus": None}
 
     def _say(self) -> None:
         self._is_marked = False

@@ -75,6 +75,20 @@ document.addEventListener("click", (event) => {
   }
 });
 
+// A form that is under way is not sent once more: whoever presses twice means it once. After a while it may be tried again.
+const AGAIN_MS = 5000;
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.getAttribute("method") !== "post" || event.defaultPrevented) return;  // `form.method` may be a field of that name
+  if (form.hasAttribute("data-sent")) return event.preventDefault();
+  form.setAttribute("data-sent", "");
+  setTimeout(() => form.removeAttribute("data-sent"), AGAIN_MS);
+});
+
+// The page may come back as it was left.
+addEventListener("pageshow", () => document.querySelectorAll("form[data-sent]").forEach((form) => form.removeAttribute("data-sent")));
+
 // Rows that are ticked: the bar of what can be done with them is there only while there are some.
 const ticked = document.getElementById("ticked");
 
