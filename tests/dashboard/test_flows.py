@@ -4,23 +4,30 @@ way. One server and one browser for all of them: each flow has chats and names o
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 import pytest
 from playwright.async_api import Browser, Page, expect
 
-from peik.core.letter import State
+from peik.core.documents import Contact
+from peik.core.letter import LetterCall, State
+from peik.notifications.wiring import BotNames
+from peik.schedules.model import LetterWork, Schedule, Terms, following
+from peik.schedules.service import ScheduleBook
 from peik.testing.faults import Kind
 from tests.dashboard.browser import browser, page_of
 from tests.dashboard.test_browser import sign_in
 from tests.dashboard.test_letters_pages import FINAL, accept, ended
-from tests.dashboard.visiting import KEY, House, house
+from tests.dashboard.visiting import BOT, KEY, House, house
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.gate  # a browser
 
 LETTERS, BROADCASTS, SCHEDULES = "/admin/letters", "/admin/broadcasts", "/admin/schedules"
 FAR_MS = 4_100_000_000_000  # 2099
+PERSIAN = str.maketrans("0123456789", "۰۱۲۳۴۵۶۷۸۹")
 both = pytest.mark.parametrize("is_scripted", [True, False], ids=["with script", "without"])
 
 
@@ -414,3 +421,216 @@ def test_recurring_work_is_made_looked_at_edited_paused_and_run(stage: Stage, is
         await told(page, f"Schedule {name} is deleted.")
 
     stage.play(story, is_scripted=is_scripted)
+
+
+@both
+def test_times_that_were_missed_are_told_and_made_up_for(stage: Stage, is_scripted: bool) -> None:
+    name, said = f"hourly-{is_scripted}", f"made up for {is_scripted}"
+
+    async def story(home: House, page: Page) -> None:
+        service = home.peik.schedules.service
+        cron = f"{(datetime.now(UTC).minute + 30) % 60} * * * *"  # half an hour away from now, before and after
+        terms = Terms(cron=cron, tz="UTC", bot_id=BOT, letter=LetterWork(params={"chat_id": 611, "text": said}))
+        await service.put(name, terms, by=None)
+        await sign_in(page, home.url, f"{SCHEDULES}/{name}")
+        await expect(page.get_by_text("It has not run yet.")).to_be_visible()
+
+        def as_if_away(old: Schedule) -> Schedule:
+            return following(msgspec.structs.replace(old, decided_ms=old.decided_ms - 5 * 3_600_000), UTC)
+
+        await ScheduleBook(home.peik.store.documents).change(name, as_if_away)
+        await service.put(name, terms, by=None)  # whoever changes nothing rings the bell all the same
+        if is_scripted:  # the page follows by itself
+            await expect(page.locator("table.rows tbody tr")).to_have_count(2)
+        async with asyncio.timeout(PATIENCE_S):
+            while len(await service.runs(name)) < 2:  # noqa: ASYNC110  it happens in the server
+                await asyncio.sleep(0.05)
+        await page.reload()
+        rows = page.locator("table.rows tbody tr")
+        await expect(rows.filter(has_text="missed")).to_contain_text("× 4")  # noqa: RUF001  as it is written there
+        late = rows.filter(has_text="Made up for later.")
+        await late.get_by_role("link").click()
+        await expect(page.locator(".bubble-text")).to_have_text(said)
+        await page.go_back()
+        await page.get_by_role("link", name="Edit", exact=True).click()
+        await page.locator("summary", has_text="Missed times").click()
+        await page.get_by_label("Times at which Peik was not there").select_option("skip")
+        for button in ("Look at it first", "Save"):
+            await page.get_by_role("button", name=button).click()
+        await expect(page.locator("dl.kv").first).to_contain_text("make up for none")
+        await service.delete(name)
+
+    stage.play(story, is_scripted=is_scripted)
+
+
+# ---- what a message is ----
+
+
+@both
+def test_a_message_is_shown_as_its_reader_sees_it_above_its_json(stage: Stage, is_scripted: bool) -> None:
+    async def story(home: House, page: Page) -> None:
+        async def shown(method: str, **params: Any) -> None:
+            call = LetterCall(method=method, params=msgspec.json.encode({"chat_id": 701, **params}), send_at_ms=FAR_MS)
+            (one,) = await home.peik.outbox.service.accept([call])
+            await page.goto(f"{home.url}{LETTERS}/{one.letter_id}")
+
+        page.on("dialog", lambda dialog: pytest.fail(f"a script ran: {dialog.message}"))
+        bubble, words = page.locator(".bubble-row"), page.locator(".bubble-text")
+        await sign_in(page, home.url)
+        keys = [[{"text": "بله", "callback_data": "y"}, {"text": "No", "url": "https://evil.example"}]]
+        bold = [
+            {"type": "bold", "offset": 8, "length": 4},
+            {"type": "text_link", "offset": 8, "length": 4, "url": "x:"},
+        ]
+        await shown(
+            "sendMessage",
+            text="سلام 😀 لیلا\u202e!\nمی\u200cروم",
+            entities=bold,
+            reply_markup={"inline_keyboard": keys},
+        )
+        assert await words.evaluate("(one) => getComputedStyle(one).direction") == "rtl"
+        await expect(words.locator("b")).to_have_text("لیلا")  # Telegram counts a smiley as two
+        await expect(words.locator(".invisible")).to_have_text("RLO")
+        await expect(words.locator(".invisible")).to_have_attribute("title", "U+202E")
+        await expect(words).to_contain_text("می\u200cروم")
+        await expect(bubble.locator(".bubble-buttons span")).to_have_text(["بله", "No"])
+        await expect(bubble.locator("a, button")).to_have_count(0)  # to be looked at only
+        above, below = await bubble.bounding_box(), await page.locator("pre.code", has_text='"entities"').bounding_box()
+        assert above is not None
+        assert below is not None
+        assert above["y"] + above["height"] <= below["y"]
+
+        await shown("sendMessage", text="<b>Tea <i>at</b> five<script>alert(1)</script>", parse_mode="HTML")
+        await expect(words.locator("b").first).to_contain_text("Tea")
+        await expect(words.locator("script")).to_have_count(0)
+        assert await words.evaluate("(one) => getComputedStyle(one).direction") == "ltr"
+        await shown("sendDocument", document="https://shop.example/bill.pdf", caption="Your bill")
+        await expect(page.locator(".bubble-file")).to_have_text("document: https://shop.example/bill.pdf")
+        await expect(words).to_have_text("Your bill")
+        await page.goto(f"{page.url}?lang=fa")  # in a page from right to left, too, a message has its own direction
+        assert await words.evaluate("(one) => getComputedStyle(one).direction") == "ltr"
+
+    stage.play(story, is_scripted=is_scripted)
+
+
+# ---- names and search ----
+
+
+@both
+def test_a_bot_and_a_person_have_names_and_are_found_by_them(stage: Stage, is_scripted: bool) -> None:
+    number, chat = 7000101 + is_scripted, 711 + is_scripted
+    name = f"lila_shop_{is_scripted}_bot"
+
+    async def story(home: House, page: Page) -> None:
+        home.sim.telegram.add_bot(f"{number}:AAlila", username=name)
+        await sign_in(page, home.url, "/admin/bots")
+
+        async def added(token: str) -> None:
+            fold = page.locator("details.card", has=page.locator("[name=token]"))
+            if not await fold.evaluate("(one) => one.open"):
+                await fold.locator("summary").click()
+            await page.locator("[name=token]").fill(token)
+            await page.get_by_label("Updates").select_option("off")
+            await fold.get_by_role("button").click()
+
+        await added("lila")
+        await wrong(page, "token")
+        await expect(page.locator("[name=token]")).to_have_value("")  # what is secret is not sent back
+        await expect(page.get_by_label("Updates")).to_have_value("off")
+        await added(f"{number}:AAlila")
+        await expect(page.locator("main")).to_contain_text(f"Bot {number} is added.")
+        peik = home.peik
+        await BotNames(peik.outbox.service, peik.outbox.courier.routes, peik.clock, is_meant=lambda: True).look()
+        await page.goto(f"{home.url}/admin/bots")
+        await expect(page.get_by_role("link", name=f"@{name}")).to_be_visible()
+
+        person = Contact(
+            bot_id=number,
+            chat_id=chat,
+            type="private",
+            name="لیلا کریمی",
+            username="lila_k",
+            first_seen_ms=1,
+            last_seen_ms=1,
+        )
+        await home.peik.store.contacts.save_contacts(number, [person], place=1)
+        params = msgspec.json.encode({"chat_id": chat, "text": f"كتاب ۱۲۳ مي\u200cرسد {is_scripted}"})
+        call = LetterCall(method="sendMessage", params=params, bot_id=number)
+        (letter,) = await home.peik.outbox.service.accept([call])
+        await ended(home, letter.letter_id)
+        await page.goto(f"{home.url}{LETTERS}?chat_id={chat}")
+        first = page.locator("table.rows tbody tr")
+        await expect(first).to_contain_text(f"@{name}")
+        await expect(first).to_contain_text("لیلا کریمی")
+        await expect(first).not_to_contain_text(str(number))
+
+        async def searched(words: str) -> None:
+            await page.get_by_role("searchbox", name="Search everything").fill(words)
+            await page.keyboard.press("Enter")
+            await expect(page.locator("main [name=q]")).to_have_value(words.strip())
+
+        # As a Persian keyboard writes it, without half-spaces, and in whichever digits.
+        found = page.locator(f'a.id[href="{LETTERS}/{letter.letter_id}"]')
+        for words in ("کتاب 123", "میرسد", "کتاب ۱۲۳ می رسد"):
+            await searched(words)
+            await expect(found).to_be_visible()
+        await searched("ktab")
+        await expect(page.get_by_text("Nothing found.").first).to_be_visible()
+        await expect(page.get_by_text("Everything was looked through.").first).to_be_visible()
+        await searched("chat_id")  # names of parameters are no words
+        await expect(page.get_by_text("Nothing found.").first).to_be_visible()
+        await searched(str(letter.letter_id).translate(PERSIAN))
+        await expect(page.locator(".hits").get_by_role("link", name=f"Message {letter.letter_id}")).to_be_visible()
+        for words in ("@LILA_K", "كريمي"):
+            await searched(words)
+            await expect(page.locator(".hits")).to_contain_text("لیلا کریمی")
+        await searched("   ")
+        await expect(page.get_by_text("Finds messages and updates by their number")).to_be_visible()
+
+    stage.play(story, is_scripted=is_scripted)
+
+
+# ---- times ----
+
+
+@pytest.mark.parametrize(
+    ("language", "wrong_one", "typed", "shown"),
+    [
+        ("en", "", "2099-12-04T00:00", "2099-12-04 00:00:00"),
+        ("fa", "1478/13/30 00:00", "۱۴۷۸/۰۹/۱۴ ۰۰:۰۰", "1478/09/14 00:00:00"),  # noqa: RUF001  its digits
+    ],
+)
+def test_a_time_is_asked_and_shown_in_the_zone_and_the_calendar_of_whoever_looks(
+    stage: Stage, language: str, wrong_one: str, typed: str, shown: str
+) -> None:
+    async def story(home: House, page: Page) -> None:
+        await page.goto(f"{home.url}/admin/sign-in")
+        await page.locator("input[name=key]").fill(KEY)
+        await page.locator("form button").first.click()
+        await page.goto(f"{home.url}{LETTERS}/new")
+        await page.locator("[name=chat_id]").fill("721")
+        await page.locator("[name=text]").fill("line one\nline two")
+        if wrong_one:
+            await page.locator("[name=send_at]").fill(wrong_one)
+            await page.locator("main form button.main").click()
+            await wrong(page, "send_at")
+            await expect(page.locator("[name=send_at]")).to_have_value(wrong_one)
+            await expect(page.locator("[name=text]")).to_have_value("line one\nline two")
+        await page.locator("[name=send_at]").fill(typed)
+        await page.locator("main form button.main").click()
+        await expect(page.locator("h1 .state")).to_be_visible()
+        letter = await home.peik.outbox.service.letter(int(page.url.rpartition("/")[2]))
+        assert letter.due_at_ms == 4_100_013_000_000  # midnight in Tehran is 20:30 in Greenwich
+        await expect(page.locator("[data-live=letter-facts]")).to_contain_text(shown)
+        await expect(page.get_by_text("Asia/Tehran").and_(page.locator("footer span"))).to_have_count(1)
+        # Another zone, by the menu, on all pages from now on.
+        await page.locator("details.menu > summary").click()
+        await page.locator("details.menu details summary").click()
+        await page.locator(".zones").get_by_role("link", name="UTC", exact=True).click()
+        day = "1478/09/13" if language == "fa" else "2099-12-03"
+        await expect(page.locator("[data-live=letter-facts]")).to_contain_text(f"{day} 20:30:00")
+        await page.goto(f"{home.url}/admin/charts")
+        await expect(page.locator("footer")).to_contain_text("UTC")
+        await expect(page.locator("footer")).not_to_contain_text("Tehran")
+
+    stage.play(story, language=language)

@@ -225,6 +225,28 @@ def test_who_was_signed_out_meanwhile_finds_the_form_as_it_was_typed(tmp_path: P
     visit(tmp_path, story)
 
 
+def test_who_was_overtaken_while_signed_out_is_told_so_before_anything_is_overwritten(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        people(home)
+        async with home.visitor("send") as browser, home.visitor("send") as other:
+            edit = f"{await drafted(browser, text='as it was')}/edit"
+            form = await browser.get(edit)
+            await home.dashboard.board.sign_ins.sign_out(_cookie(browser))
+            await other.submit(await other.get(edit), edit, text="theirs")
+            page = await browser.submit(form, edit, text="mine")
+            page = await browser.submit(page, "/admin/sign-in", key=KEY)
+            assert page.form(edit).fields["text"].strip() == "mine"
+            page = await browser.submit(page, edit)
+            assert "Somebody has changed it meanwhile." in page.text
+            (one,) = await home.peik.broadcasts.service.find()
+            assert one.params == '{"text":"theirs"}'
+            await browser.submit(page, edit)
+            (one,) = await home.peik.broadcasts.service.find()
+            assert one.params == '{"text":"mine"}'
+
+    visit(tmp_path, story)
+
+
 def test_what_is_secret_is_not_carried_over_a_sign_in(tmp_path: Path) -> None:
     async def story(home: House) -> None:
         async with home.visitor() as browser:

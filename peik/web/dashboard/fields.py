@@ -122,10 +122,10 @@ class Fields:
 
     def check_seen(self, version: int) -> None:
         """A form that changes something says which version of it was shown. Raises Conflict if somebody else was faster."""
-        seen = self.id("seen")
+        seen = self.id(_SEEN)
         if seen is not None and seen != version:
             raise Conflict(
-                code="changed_meanwhile",
+                code=_OVERTAKEN,
                 detail="Somebody has changed it meanwhile. Look at the change in another tab; press again to keep what is here.",
             )
 
@@ -221,6 +221,8 @@ KEPT_BYTES_MAX = 256 * 1024
 SECRETS = frozenset({"password", "token", "code", "proxy", "webhook_url"})  # never kept over a sign-in
 _OURS = frozenset({CSRF, FROM})
 _ONCE = frozenset({"key", "nonce"})  # hidden fields that make a repeat of the form the same request
+_SEEN = "seen"  # the hidden field that says which version of something a form was made of
+_OVERTAKEN = "changed_meanwhile"
 _VOID = frozenset({"input", "br", "img", "hr", "meta", "link"})
 
 # Where problems can be mended that are raised below the pages, which know nothing of fields: of these the first that was
@@ -361,6 +363,8 @@ def refilled(
         return Refilled(page, is_there=False)
     field = None if problem is None else field_of(problem, typed, scan.names[scan.best])
     filling = _Filling(typed, form=scan.best, field=field, error=error, kept_words=kept_words)
+    if problem is not None and problem.code == _OVERTAKEN:
+        filling.kept_hidden = _ONCE  # who was told of the change, and presses again, has seen it
     filling.feed(page)
     return Refilled("".join(filling.out), is_there=True)
 
@@ -406,6 +410,7 @@ class _Filling(html.parser.HTMLParser):
     def __init__(self, typed: Typed, *, form: int, field: str | None, error: str, kept_words: str) -> None:
         super().__init__(convert_charrefs=False)
         self.out: list[str] = []
+        self.kept_hidden = _ONCE | {_SEEN}
         self._typed = typed
         self._form = form
         self._field = field
@@ -510,7 +515,7 @@ class _Filling(html.parser.HTMLParser):
         typed = self._typed.all(name)
         match kind:
             case "hidden":
-                if name in _ONCE and typed:
+                if name in self.kept_hidden and typed:
                     given["value"] = typed[0]
                 self.out.append(self._tag("input", given))
             case "checkbox" | "radio":
