@@ -197,6 +197,7 @@ def test_a_redis_that_does_not_write_to_its_disk_is_told_by_one_of_two_nodes_unt
         server.kill()
 
 
+@pytest.mark.gate  # waits until a dead server is given up
 def test_a_redis_that_is_killed_is_told_by_the_pager_and_when_it_is_back_in_the_chat(tmp_path: Path) -> None:
     server = RedisServer(tmp_path, appendonly="yes", appendfsync="always").start()
 

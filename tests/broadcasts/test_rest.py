@@ -10,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.patience import PATIENCE_S
 from tests.processes.programs import BOT, KEY, Server, Sim, served, simulated
 
@@ -43,6 +45,7 @@ async def ledger(server: Server, broadcast_id: str) -> list[Any]:
         cursor = f"&cursor={page['next_cursor']}"
 
 
+@pytest.mark.gate  # several lives of a process
 def test_killed_in_the_middle_everybody_gets_it_once(tmp_path: Path) -> None:
     async def story() -> None:
         async with simulated(tmp_path, limits={"on": False}) as (sim, http):

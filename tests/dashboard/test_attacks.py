@@ -45,6 +45,7 @@ def check(answer: Answer, what: object) -> None:
     assert "Traceback (most" not in answer.body, what
 
 
+@pytest.mark.gate  # thousands of pages
 @pytest.mark.parametrize("at", range(0, len(STRANGE), 4))
 def test_no_page_breaks_or_speaks_in_tongues_whatever_it_is_asked(tmp_path: Path, at: int) -> None:
     async def story(home: House) -> None:
@@ -62,6 +63,7 @@ def test_no_page_breaks_or_speaks_in_tongues_whatever_it_is_asked(tmp_path: Path
     visit(tmp_path, story)
 
 
+@pytest.mark.gate  # thousands of forms
 def test_no_form_breaks_whatever_is_filled_in(tmp_path: Path) -> None:
     async def story(home: House) -> None:
         async with home.visitor() as browser:

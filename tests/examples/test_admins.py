@@ -3,6 +3,8 @@
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from examples.downloader_bot.book import Book
 from peik.testing.world import SimMember
 from tests.examples.town import ADMIN, DEPUTY, LENA, OMID, SARA, Town, jobs, play
@@ -40,6 +42,7 @@ def test_the_gate_opens_to_members_and_admins_keep_the_list(tmp_path: Path) -> N
     play(story, tmp_path)
 
 
+@pytest.mark.gate  # a whole bot, in real time
 def test_a_channel_that_cannot_be_seen_keeps_nobody_out_and_admins_hear_of_it_once(tmp_path: Path) -> None:
     async def story(town: Town) -> None:
         channel = town.telegram.chat("channel", "Ships", username="ships", bots=[BOT])
@@ -65,6 +68,7 @@ def test_a_channel_that_cannot_be_seen_keeps_nobody_out_and_admins_hear_of_it_on
     play(story, tmp_path)
 
 
+@pytest.mark.gate  # a whole bot, in real time
 def test_who_is_banned_gets_nothing_until_they_are_not(tmp_path: Path) -> None:
     async def story(town: Town) -> None:
         town.says(OMID, "/start")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import aiohttp
+import pytest
 from aiohttp import web
 
 from examples.operator_notifications.__main__ import is_signed
@@ -248,6 +249,7 @@ def test_operators_link_by_code_and_are_notified_in_their_language(tmp_path: Pat
     play(tmp_path, story)
 
 
+@pytest.mark.gate  # a whole program on a bad network
 def test_on_a_bad_network_every_notice_arrives_once(tmp_path: Path) -> None:
     async def story(town: Town) -> None:
         await town.link("lena", LENA)
@@ -336,6 +338,7 @@ def javascript(folder: Path) -> tuple[Path, list[str]]:
     return program, [str(made)]
 
 
+@pytest.mark.gate  # a whole program on a bad network
 def test_the_typescript_client_notifies_on_a_bad_network_too(tmp_path: Path) -> None:
     program, arguments = javascript(tmp_path)
     (tmp_path / "door.png").write_bytes(PHOTO)

@@ -54,6 +54,7 @@ async def _is_told_or_stored(server: HurtServer, sim: Sim) -> str | None:
     return "stored" if await is_confirmed(sim) else None
 
 
+@pytest.mark.gate  # disks of their own that fill
 @pytest.mark.parametrize("inbound", ["polling", "webhook"])
 @pytest.mark.parametrize("way", ways_to_fill())
 def test_a_full_disk_acknowledges_nothing_and_all_goes_on_when_there_is_room(

@@ -37,6 +37,7 @@ async def must_go_on(server: HurtServer, sim: Sim) -> None:
     assert [one["text"] for one in await server.arrivals()] == ["meanwhile"]
 
 
+@pytest.mark.gate  # lives of a process
 @pytest.mark.parametrize("taken", ["the folder", "the database", "the log"])
 def test_what_was_taken_away_and_is_put_back_goes_on_by_itself(tmp_path: Path, taken: str) -> None:
     home, aside = tmp_path / "home", tmp_path / "aside"

@@ -565,6 +565,7 @@ def test_forged_oversized_and_broken_calls_are_refused_and_an_update_of_tomorrow
     asyncio.run(story())
 
 
+@pytest.mark.gate  # waits as long as a lock is waited for
 def test_while_nothing_can_be_stored_telegram_is_asked_to_come_again(tmp_path: Path) -> None:
     async def story() -> None:
         async with door(tmp_path) as (server, sim, http):

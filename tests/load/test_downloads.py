@@ -97,6 +97,7 @@ def test_a_fault_of_a_bot_is_found(fault: str, words: str) -> None:
     assert downloads_verdict(found).startswith("Not good: ")
 
 
+@pytest.mark.gate  # a load in real time
 def test_a_bot_that_does_not_answer_is_shown_with_what_it_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(downloads, "READY_S", 2.0)
     with pytest.raises(StartError, match=r"did not answer /start within 2 s\. It said:\nIt runs\."):
@@ -218,6 +219,7 @@ def test_pages_fail_as_pages_do() -> None:
     asyncio.run(story())
 
 
+@pytest.mark.gate  # a load in real time
 def test_held_films_do_not_end_before_they_may() -> None:
     async def story() -> None:
         async with FilmServer(takes_s=0.05).listening() as server:

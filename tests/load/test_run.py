@@ -78,6 +78,7 @@ def test_a_running_peik_is_loaded_with_bots_that_are_gone_afterwards(scene: Scen
     assert [one["bot_id"] for one in scene.do(scene.server.get("/v1/bots"))["bots"]] == [str(BOT)]
 
 
+@pytest.mark.gate  # a load in real time
 def test_a_server_that_stands_still_is_slow_for_all_who_were_due_meanwhile(scene: Scene) -> None:
     """A loop that waits for answers would have asked once per worker, and seen no more than so many slow ones."""
 
@@ -101,6 +102,7 @@ def test_a_server_that_stands_still_is_slow_for_all_who_were_due_meanwhile(scene
     assert {one.fate for one in drive.asked.values()} == {LoadFate.ACCEPTED}
 
 
+@pytest.mark.gate  # a load in real time
 def test_what_arrived_twice_after_a_lost_answer_is_counted_and_explained(scene: Scene) -> None:
     scene.do(scene.sim.post("faults", kind="lose_after", method="sendMessage", count=2))
     found = scene.do(scene.load())

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-import sys
+from functools import partial
 from pathlib import Path
 
 import aiohttp
@@ -15,6 +15,7 @@ from peik.notifications.templates import load_outreach
 from peik.testing import Limits, Options, SimServer
 from tests.notifications.outreach import LENA
 from tests.patience import PATIENCE_S
+from tests.processes import nursery
 from tests.processes.programs import BOT, TOKEN, Server, served
 
 WORDS = load_outreach()
@@ -22,12 +23,10 @@ WORDS = load_outreach()
 
 async def peik(server: Server, key: str, *arguments: str) -> object:
     """A command, asked of the server: the JSON that it prints."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "peik", *arguments, "--url", server.url, "--json",
-        env={"PEIK_KEY": key, "PATH": "", "PYTHONPATH": str(Path(__file__).parents[2])}, stdout=asyncio.subprocess.PIPE,
-    )  # fmt: skip
-    output, _ = await process.communicate()
-    assert process.returncode == 0, output
+    line = partial(nursery.run, (*arguments, "--url", server.url, "--json"), stdin="", timeout_s=PATIENCE_S)
+    environment = {"PEIK_KEY": key, "PATH": ""}
+    code, output, err = await asyncio.to_thread(line, folder=Path.cwd(), environment=environment)
+    assert code == 0, (output, err)
     return json.loads(output)
 
 

@@ -3,6 +3,8 @@
 import asyncio
 import random
 
+import pytest
+
 from peik.core.letter import State
 from tests.outbox.story import BOT, Stage, call, play
 
@@ -11,6 +13,7 @@ LETTERS = 5000
 BLOCKED = range(1, 11)
 
 
+@pytest.mark.gate  # a whole day
 def test_5000_letters_through_outages_losses_and_blocked_chats_all_arrive_in_order() -> None:
     async def story(stage: Stage) -> None:
         chance = random.Random(20261115)

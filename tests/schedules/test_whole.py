@@ -4,8 +4,8 @@ import asyncio
 import json
 import os
 import random
-import sys
 from collections import Counter
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from peik.testing import SimServer
 from tests.broadcasts.test_rest import deliveries
 from tests.client.counters import both, play
 from tests.patience import PATIENCE_S
+from tests.processes import nursery
 from tests.processes.programs import BOT, KEY, Server, served, simulated
 from tests.storage.shared_places import SHARED
 
@@ -122,12 +123,10 @@ def test_a_schedule_by_command(tmp_path: Path) -> None:
 
 async def peik(server: Server, *words: str) -> str:
     environment = {**os.environ, "PEIK_URL": server.url, "PEIK_KEY": KEY, "PEIK_ADMIN_KEY": KEY}
-    program = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "peik", "schedules", *words, stdout=-1, stderr=-1, env=environment
-    )
-    out, err = await program.communicate()
-    assert program.returncode == 0, err.decode()
-    return " ".join((out + err).decode().split())
+    line = partial(nursery.run, ("schedules", *words), stdin="", timeout_s=PATIENCE_S)
+    code, out, err = await asyncio.to_thread(line, folder=Path.cwd(), environment=environment)
+    assert code == 0, err
+    return " ".join((out + err).split())
 
 
 @both

@@ -123,6 +123,7 @@ def test_failed_and_cancelled_letters_and_multipart_ones_are_told(tmp_path: Path
     play(tmp_path, story, **ALLOWED)
 
 
+@pytest.mark.gate  # waits for tries in real time
 def test_a_receiver_that_fails_is_tried_again_with_the_same_message(tmp_path: Path) -> None:
     async def story(server: Server, sim: Sim) -> None:
         statuses = iter([500, 200])
@@ -138,6 +139,7 @@ def test_a_receiver_that_fails_is_tried_again_with_the_same_message(tmp_path: Pa
     play(tmp_path, story, **ALLOWED)
 
 
+@pytest.mark.gate  # waits for tries in real time
 def test_a_receiver_that_was_dead_hears_it_when_it_is_back(tmp_path: Path) -> None:
     async def story(server: Server, sim: Sim) -> None:
         async with receiving() as receiver:

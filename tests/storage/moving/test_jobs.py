@@ -16,7 +16,7 @@ from peik.storage.moving import move as moving
 from peik.storage.moving.move import Ends, MoveWatch, end_of, move
 from peik.storage.moving.records import KINDS as ALL_KINDS
 from tests.storage.acts import HOUR, NOW
-from tests.storage.all_places import PLACES
+from tests.storage.all_places import PLACES, pairs
 from tests.storage.job_acts import (
     KIND,
     SHORT_MS,
@@ -38,10 +38,9 @@ from tests.storage.places import Place, SqlitePlace
 
 KINDS = (KIND, ODD_KIND)
 USERS = ("ann", "bob", "", "زهرا", "eve", "a:b", "late")
-PAIRS = [(one, other) for one in PLACES for other in PLACES]
 
 
-@pytest.fixture(params=PAIRS, ids=lambda pair: f"{pair[0].__name__}-{pair[1].__name__}")
+@pytest.fixture(params=pairs(all_others=pytest.mark.gate))
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Place, Place]:
     origin, target = request.param
     return origin(folder(tmp_path, "from")), target(folder(tmp_path, "to"))

@@ -16,14 +16,12 @@ from peik.storage.moving import redis_rows
 from peik.storage.moving.move import end_of
 from tests.storage import inbox_acts
 from tests.storage.acts import HOUR, NOW, accept, all_lanes, draft, edit, left_in_flight, state
-from tests.storage.all_places import PLACES
+from tests.storage.all_places import PLACES, pairs
 from tests.storage.moving.filling import BLOB, KEY, file_in, fill, fitted, folder, keep_file, moved, records, url_of
 from tests.storage.places import BOT, OTHER_BOT, Place
 
-PAIRS = [(one, other) for one in PLACES for other in PLACES]
 
-
-@pytest.fixture(params=PAIRS, ids=lambda pair: f"{pair[0].__name__}-{pair[1].__name__}")
+@pytest.fixture(params=pairs(all_others=pytest.mark.gate))
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Place, Place]:
     """A store with something of everything, and an empty place, of each kind."""
     origin, target = request.param
