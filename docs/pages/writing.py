@@ -21,6 +21,7 @@ from docs.pages.promise import promise_parts
 from docs.pages.proof import proof_parts
 from docs.pages.rest import rest_parts
 from docs.pages.settings import settings_parts
+from docs.pages.simulator import simulator_parts
 from docs.pages.soak import soak_parts
 from docs.pages.states import states_parts
 from peik.settings.cli import env_crawler, env_example, env_production
@@ -45,6 +46,7 @@ def pages() -> dict[str, str]:
         "nodes.md": page("Nodes in figures", *nodes_parts()),
         "soak.md": page("The soak in figures", *soak_parts()),
         "rest.md": page("The REST API", *rest_parts()),
+        "simulator.md": page("Control calls of the simulator", *simulator_parts()),
         "settings.md": page("Settings", *settings_parts()),
         "states.md": page("The life of a letter", *states_parts()),
     }

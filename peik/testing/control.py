@@ -29,6 +29,8 @@ class Order(msgspec.Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Health(Order):
+    """The time there, and the number of bots."""
+
     def carry_out(self, telegram: Telegram) -> object:
         return {"now": telegram.now(), "bots": len(telegram.bots)}
 
@@ -64,6 +66,8 @@ class Sent(Order):
 
 
 class Applied(Order):
+    """The same of edits, deletions, answers and other writes that took effect."""
+
     bot: int | None = None
     chat: int | None = None
     method: str | None = None
@@ -76,6 +80,8 @@ class Applied(Order):
 
 
 class ShowCounters(Order):
+    """Requests by method, answers by status, faults by kind, and more."""
+
     def carry_out(self, telegram: Telegram) -> object:
         return telegram.counters.as_json()
 
@@ -93,11 +99,15 @@ class ShowMessage(Order):
 
 
 class ShowOptions(Order):
+    """All options."""
+
     def carry_out(self, telegram: Telegram) -> object:
         return telegram.options
 
 
 class ChangeOptions(Order):
+    """Some options are changed; all of them."""
+
     is_open = True
     given: dict[str, object]
 
@@ -107,6 +117,8 @@ class ChangeOptions(Order):
 
 
 class Reset(Order):
+    """Forgets bots, people, chats, ledger and counters, and ends all faults."""
+
     def carry_out(self, telegram: Telegram) -> object:
         telegram.faults.clear()
         telegram.forget()
@@ -117,6 +129,8 @@ class Reset(Order):
 
 
 class ShowBots(Order):
+    """All bots, with `pending_update_count` and `webhook`."""
+
     def carry_out(self, telegram: Telegram) -> object:
         now = telegram.now()
         rows = []
@@ -128,6 +142,8 @@ class ShowBots(Order):
 
 
 class AddBot(Order):
+    """A bot with this token; a known bot gets it as its new one."""
+
     token: str
     username: str = ""
     first_name: str = ""
@@ -144,6 +160,8 @@ class Revoke(Order):
 
 
 class AddUser(Order):
+    """A person. Bots must not write first to one that is not reachable."""
+
     id: int
     first_name: str = ""
     language_code: str | None = None
@@ -168,6 +186,8 @@ class AddUser(Order):
 
 
 class AddChat(Order):
+    """A group, supergroup or channel. `parent`: it holds that channel's direct messages; `guard`: a bot says who may come in."""
+
     type: ChatType
     title: str = ""
     id: int | None = None
@@ -187,6 +207,8 @@ class AddChat(Order):
 
 
 class AddTopic(Order):
+    """A topic of a forum; its `message_thread_id`."""
+
     chat: int
     name: str
 
@@ -198,6 +220,8 @@ class AddTopic(Order):
 
 
 class Upload(Order):
+    """A person sends a photo, document, audio, video, animation, voice, video_note or sticker; the message."""
+
     bot: int | str
     user: int
     kind: str
@@ -213,6 +237,8 @@ class Upload(Order):
 
 
 class Edit(Order):
+    """A person changes a message; the message."""
+
     bot: int | str
     chat: int | str
     message_id: int
@@ -244,6 +270,8 @@ class Ask(Order):
 
 
 class PushUpdate(Order):
+    """Any other update, as it is; its `update_id`, or null if it is filtered, too old or over a cap."""
+
     bot: int | str
     type: str
     payload: dict[str, object]
@@ -255,6 +283,8 @@ class PushUpdate(Order):
 
 
 class Block(Order):
+    """A person blocks the bot, which is told."""
+
     bot: int | str
     user: int
 
@@ -264,6 +294,8 @@ class Block(Order):
 
 
 class Unblock(Order):
+    """A person lets the bot in again, which is told."""
+
     bot: int | str
     user: int
 
@@ -297,12 +329,16 @@ class Migrate(Order):
 
 
 class ShowFaults(Order):
+    """The standing faults."""
+
     def carry_out(self, telegram: Telegram) -> object:
         telegram.faults.sweep()
         return telegram.faults.standing
 
 
 class AddFault(Order):
+    """A fault: `kind`, `seconds` and what that kind reads; the fault with its `id`."""
+
     is_open = True
     given: dict[str, object]
 
@@ -324,6 +360,8 @@ class EndFaults(Order):
 
 
 class Outage(Order):
+    """Connections are refused for that time."""
+
     seconds: float
 
     def carry_out(self, telegram: Telegram) -> object:
@@ -331,6 +369,8 @@ class Outage(Order):
 
 
 class Dark(Order):
+    """Connections are refused, or not any more."""
+
     on: bool
 
     def carry_out(self, telegram: Telegram) -> object:
@@ -432,7 +472,7 @@ DEEDS = (
     "game", "sticker_set", "picture", "answer",
 )  # fmt: skip
 
-# docs/simulator.md has one heading for each, and a test holds it to that.
+# docs/reference/simulator.md is made of these.
 CALLS: dict[tuple[str, str], type[Order]] = {
     ("GET", "health"): Health,
     ("GET", "sent"): Sent,
