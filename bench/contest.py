@@ -174,7 +174,7 @@ ROWS: Mapping[str, Sequence[Task]] = {
         *peers("drain"),
     ),
     "idle": (*own("idle_commit_and_post", "idle_latency"), *peers("idle")),
-    "gateway": own("gateway", "gateway_edits", "gateway_reads"),
+    "gateway": own("gateway", "gateway_edits", "gateway_reads", "answers"),
     "webhook": own("bare_webhooks", "webhook"),
     "inbox": own("recover", "read_page"),
     "million": own("serve_million", is_once=True),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from bench import ceilings, clients, courier, gateway, inbox, lossy, relay, server, stores, webhook
+from bench import answer, ceilings, clients, courier, gateway, inbox, lossy, relay, server, stores, webhook
 from bench.figures import Figures
 from bench.ground import Ground
 
@@ -33,6 +33,7 @@ MEASURES: dict[str, Measure] = {
         gateway.gateway,
         gateway.gateway_edits,
         relay.gateway_reads,
+        answer.answers,
         webhook.bare_webhooks,
         webhook.webhook,
         inbox.recover,

@@ -15,7 +15,7 @@ from bench.stub import Stub, running_stub
 # Peers and servers are for `make bench`; serve_million is serve_backlog with more.
 ELSEWHERE = {"postgres_ceiling", "postgres_accept", "redis_ceiling", "redis_accept", "aiogram_loop", "serve_million"}
 # Those that start a server or two of their own: seconds each, so one of a kind.
-COSTLY = {"serve_backlog", "rest_single", "gateway_reads", "gateway_edits", "bare_webhooks"}
+COSTLY = {"serve_backlog", "rest_single", "gateway_reads", "gateway_edits", "bare_webhooks", "answers"}
 
 
 @pytest.fixture(scope="module")
