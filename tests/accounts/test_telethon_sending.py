@@ -304,6 +304,29 @@ def test_a_forward_that_telegram_has_already_is_found_in_the_chat(method: str) -
     sending(story)
 
 
+@pytest.mark.parametrize(
+    ("method", "given"), [("copyMessage", {"caption": ""}), ("copyMessages", {"remove_caption": True})]
+)
+def test_a_copy_can_leave_its_caption_out_and_never_keeps_one_that_was_to_be_another(
+    method: str, given: dict[str, Any]
+) -> None:
+    async def story(stage: Stage) -> None:
+        photo = stage.server.private("old caption", media=stage.server.document(b"one"))
+        ids: dict[str, Any] = {"message_ids": [photo.id]} if method.endswith("s") else {"message_id": photo.id}
+        where = {"chat_id": TEAM_CHAT, "from_chat_id": SARA, **ids}
+        first = await result(stage, method, **where, **given)
+        assert stage.server.asked("ForwardMessages")[-1].drop_media_captions is True
+        for _ in range(2):
+            stage.server.next("ForwardMessages", "RANDOM_ID_DUPLICATE")
+        assert await result(stage, method, **where, **given) == first
+        where = {"chat_id": TEAM_CHAT, "from_chat_id": SARA, "message_id": photo.id}
+        refused = judged(await carry(stage, "copyMessage", **where, caption="new"))
+        assert isinstance(refused, Refused)
+        assert "keeps its caption" in refused.words
+
+    sending(story)
+
+
 def test_a_forward_that_telegram_has_already_and_that_is_not_there_any_more_names_no_message() -> None:
     async def story(stage: Stage) -> None:
         one = stage.server.private("news")

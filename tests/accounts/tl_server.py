@@ -341,6 +341,7 @@ class TlTelegram:
         for message_id, random_id in zip(request.id, request.random_id, strict=True):
             original = known.get(message_id)
             text, media = ("forwarded", None) if original is None else (original.message, original.media)
+            text = "" if media is not None and request.drop_media_captions else text
             head = (
                 None if request.drop_author else types.MessageFwdHeader(self.at if original is None else original.date)
             )

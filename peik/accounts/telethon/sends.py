@@ -310,7 +310,7 @@ class TelethonSends:
         found: list[Any] = []
         for message_id in reversed(request.id):
             original = by_id.get(message_id)
-            is_made = partial(_is_made_of, original=original, is_copy=bool(request.drop_author))
+            is_made = partial(_is_made_of, original=original, request=request)
             made = None if original is None else next(filter(is_made, ours), None)
             if made is not None:
                 ours = ours[ours.index(made) + 1 :]
@@ -346,11 +346,12 @@ def messages_by_id(peer: Any, message_ids: Sequence[int]) -> Any:
     return functions.messages.GetMessagesRequest(ids)
 
 
-def _is_made_of(message: Any, *, original: Any, is_copy: bool) -> bool:
+def _is_made_of(message: Any, *, original: Any, request: Any) -> bool:
     """By what a forward shows: the time of its first writing, the text and the file. A copy shows no time."""
-    head = message.fwd_from
-    is_of_time = head is None if is_copy else head is not None and head.date == (original.fwd_from or original).date
-    return bool(is_of_time and message.message == original.message and _file_in(message) == _file_in(original))
+    head, file = message.fwd_from, _file_in(original)
+    time = None if request.drop_author else (original.fwd_from or original).date
+    text = "" if request.drop_media_captions and file is not None else original.message
+    return (None if head is None else head.date) == time and message.message == text and _file_in(message) == file
 
 
 def _file_in(message: Any) -> tuple[type, int | None] | None:
@@ -432,12 +433,16 @@ class _Call(GivenParams):
         ids = self._ids() if is_many else [self._id()]
         random_ids = [following(self._random_id, index) for index in range(len(ids))]
         thread = self._params.get("message_thread_id")
+        caption = self._params.get("caption") if is_copy else None
+        if caption:
+            raise Impossible("a copy that an account makes keeps its caption, or has none")
         request = functions.messages.ForwardMessagesRequest(
             from_peer=source,
             id=ids,
             to_peer=peer,
             random_id=random_ids,
             drop_author=is_copy or None,
+            drop_media_captions=True if caption == "" or (is_copy and self._flag("remove_caption")) else None,
             silent=self._flag("disable_notification"),
             noforwards=self._flag("protect_content"),
             top_msg_id=number(thread) if thread else None,
