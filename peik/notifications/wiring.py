@@ -10,7 +10,7 @@ from peik.app.context import Context
 from peik.clock import Clock, zone_of
 from peik.contacts.engine import ContactCollector
 from peik.core.letter import LetterCall, Priority
-from peik.core.outcome import Delivered, judge
+from peik.core.outcome import Delivered
 from peik.core.token import Token
 from peik.errors import Conflict, Problem, StartError, StoreUnavailable
 from peik.notifications.links import Links, Redeeming
@@ -19,11 +19,11 @@ from peik.notifications.queue import NotificationDispatch, Packing, Releasing
 from peik.notifications.service import Checking, NotificationService, NotificationTerms
 from peik.notifications.templates import Templates, load_outreach
 from peik.notifications.upkeep import Cleaning
+from peik.outbox.courier import ask_me
 from peik.outbox.service import OutboxService
-from peik.outbox.store import BotRecord, LetterFilter, LetterView
+from peik.outbox.store import LetterFilter, LetterView
 from peik.outbox.wiring import Outbox
 from peik.settings.config import Config
-from peik.telegram.port import Request
 from peik.telegram.routes import Routes
 
 ASK_S = 5.0  # for getMe: who wants a link waits for it
@@ -193,21 +193,8 @@ class OutreachBots:
         bot = self._service.bot(bot_id)
         if bot.username is not None:
             return bot.username
-        return await _ask_name(self._service, self._routes, bot)
-
-
-async def _ask_name(service: OutboxService, routes: Routes, bot: BotRecord) -> str | None:
-    """What Telegram says of a bot is kept. Its name; None: it did not answer, or there is none."""
-    reply = await routes.carry(Request(token=bot.token, method="getMe", params=b"{}", timeout_s=ASK_S))
-    outcome = judge(reply, method="getMe")
-    if not isinstance(outcome, Delivered):
-        return None
-    try:
-        me = msgspec.json.decode(outcome.result, type=_Me)
-    except msgspec.DecodeError:  # whoever answers there is not quite Telegram
-        return None
-    await service.note_me(bot.bot_id, outcome.result.decode(), me.username)
-    return me.username
+        await ask_me(self._service, self._routes, bot, timeout_s=ASK_S)
+        return self._service.bot(bot_id).username
 
 
 class BotNames:
@@ -242,9 +229,6 @@ class BotNames:
             if self._is_meant() and now >= due:
                 is_known = False
                 with contextlib.suppress(StoreUnavailable):
-                    is_known = await _ask_name(self._service, self._routes, bot) is not None
+                    outcome = await ask_me(self._service, self._routes, bot, timeout_s=ASK_S)
+                    is_known = isinstance(outcome, Delivered)
                 self._due[token] = now + (NAME_FRESH_S if is_known else NAME_AGAIN_S)
-
-
-class _Me(msgspec.Struct):
-    username: str | None = None

@@ -1,23 +1,44 @@
 """All senders of this node, with the routes and the clockwork that they share. One sender's end never stops the others."""
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
+
+import msgspec
 
 from peik.clock import Clock
 from peik.core.events import Event, Events, Settled, StoreFailed, Surprise
 from peik.core.letter import Chat, Draft, Letter, State
 from peik.core.lifecycle import EXPIRED, Move
+from peik.core.outcome import Delivered, Outcome, judge
 from peik.core.token import Token
 from peik.errors import StoreUnavailable, described
 from peik.outbox.leases import Lease
 from peik.outbox.provisional import ProvisionalIds
 from peik.outbox.sender import Expressed, Sender, express_of
+from peik.outbox.service import OutboxService
 from peik.outbox.store import BotRecord, Followed, LetterView, Retention, Store, Stub
+from peik.telegram.port import Request
 from peik.telegram.routes import Routes
 from peik.wakeup import Wakeup
 
 RESTART_S = 1.0
+
+
+class _Me(msgspec.Struct):
+    username: str | None = None
+
+
+async def ask_me(service: OutboxService, routes: Routes, bot: BotRecord, *, timeout_s: float) -> Outcome:
+    """What Telegram says of a bot is kept."""
+    reply = await routes.carry(Request(token=bot.token, method="getMe", params=b"{}", timeout_s=timeout_s))
+    outcome = judge(reply, method="getMe")
+    if isinstance(outcome, Delivered):
+        with contextlib.suppress(msgspec.DecodeError):  # whoever answers there is not quite Telegram
+            me = msgspec.json.decode(outcome.result, type=_Me)
+            await service.note_me(bot.bot_id, outcome.result.decode(), me.username)
+    return outcome
 
 
 class Courier:

@@ -9,19 +9,23 @@ from starlette.responses import Response
 
 from peik.admin.model import Role
 from peik.core.call import chat_key
+from peik.core.catalogue import Scope
 from peik.core.letter import Chat
 from peik.core.missed import Policy
+from peik.core.outcome import Refused
 from peik.core.pace import PaceLimits
 from peik.core.token import Token
 from peik.errors import BadInput, NotFound
 from peik.monitoring.nodes import nodes_of
 from peik.outbox.api import PAUSED_BY_HAND
+from peik.outbox.courier import ask_me
 from peik.outbox.store import BotRecord, ChatRecord, Tally
 from peik.web.dashboard.board import Board, Page, Visitor, must_see, must_see_all
 from peik.web.dashboard.fields import PAGE, Fields, asked, bot_asked, bot_seen, bots_seen, query_of
 from peik.web.parse import CHAT_PATTERN, parse_id
 
 LANES_MAX = 100
+ASK_S = 3.0  # for getMe, while somebody waits for the page
 HOLD_MINUTES_MAX = 365 * 24 * 60
 RECORDS_MAX = 2_000  # that are looked through for holds
 
@@ -211,7 +215,15 @@ class BotPages:
             Token(fields.need("token")), inbound=fields.text("inbound") or "polling"
         )
         self._board.note(request, target=str(bot.bot_id))
-        return self._back(request, visitor, bot, "bots_added" if is_new else "bots_token_changed")
+        return await self._with_token(request, visitor, bot, "bots_added" if is_new else "bots_token_changed")
+
+    async def _with_token(self, request: Request, visitor: Visitor, bot: BotRecord, said: str) -> Response:
+        """A slip in the token is told at once. Where Telegram cannot be asked just now, the bot has it all the same."""
+        outcome = await ask_me(self._service, self._board.peik.outbox.courier.routes, bot, timeout_s=ASK_S)
+        if isinstance(outcome, Refused) and outcome.scope is Scope.BOT:
+            url = f"/admin/bots/{bot.bot_id}"
+            return self._board.back(request, visitor, url, said="bots_token_refused", is_bad=True, id=bot.bot_id)
+        return self._back(request, visitor, bot, said)
 
     async def pause(self, request: Request, visitor: Visitor) -> Response:
         bot = await self._service.change_bot(self._bot(request, visitor).bot_id, paused=PAUSED_BY_HAND)
@@ -241,7 +253,7 @@ class BotPages:
     async def set_token(self, request: Request, visitor: Visitor) -> Response:
         token = Token((await Fields.sent(request)).need("token"))
         bot = await self._service.change_bot(self._bot(request, visitor).bot_id, token=token)
-        return self._back(request, visitor, bot, "bots_token_changed")
+        return await self._with_token(request, visitor, bot, "bots_token_changed")
 
     async def remove(self, request: Request, visitor: Visitor) -> Response:
         must_see_all(visitor)

@@ -4,6 +4,7 @@ from pathlib import Path
 
 from peik.core.pace import PaceLimits
 from peik.core.token import Token
+from peik.testing.faults import Kind
 from tests.dashboard.visiting import BOT, House, visit
 from tests.processes.programs import TOKEN
 
@@ -13,12 +14,14 @@ ONE = f"/admin/bots/{BOT}"
 
 def test_a_bot_is_added_by_its_token_which_no_page_shows_again(tmp_path: Path) -> None:
     async def story(home: House) -> None:
+        home.sim.telegram.add_bot(OTHER, username="lila_bot")
         async with home.visitor() as browser:
             page = await browser.submit(
                 await browser.get("/admin/bots"), "/admin/bots", button="Add", token=f" {OTHER} "
             )
             assert (page.status, page.url) == (200, "/admin/bots/7000002")
             assert "Bot 7000002 is added." in page.text
+            assert home.peik.outbox.service.bot(7000002).username == "lila_bot"
             assert home.peik.outbox.service.bot(7000002).inbound == "polling"
             pages = [page, await browser.get("/admin/bots"), await browser.get("/admin/audit")]
             assert not any("BBsecret" in one.body for one in pages)
@@ -27,6 +30,25 @@ def test_a_bot_is_added_by_its_token_which_no_page_shows_again(tmp_path: Path) -
             page = await browser.submit(await browser.get("/admin/bots"), "/admin/bots", button="Add", token="what")
             assert page.url == "/admin/bots"
             assert len(home.peik.outbox.service.bots()) == 2
+
+    visit(tmp_path, story)
+
+
+def test_a_slip_in_a_token_is_told_at_once_and_a_dark_telegram_is_no_slip(tmp_path: Path) -> None:
+    async def story(home: House) -> None:
+        home.sim.telegram.add_bot(OTHER)
+        async with home.visitor() as browser:
+            slip = f"{OTHER}x"
+            page = await browser.submit(await browser.get("/admin/bots"), "/admin/bots", button="Add", token=slip)
+            assert page.url == "/admin/bots/7000002"
+            assert "Telegram does not accept this token of bot 7000002." in page.text
+            page = await browser.submit(page, "/admin/bots/7000002/token", token=f"{OTHER}y")
+            assert "Telegram does not accept this token" in page.text
+            assert home.peik.outbox.service.bot(7000002).token.reveal() == f"{OTHER}y"  # what was asked for is done
+            home.sim.telegram.faults.add(Kind.REFUSE)
+            page = await browser.submit(page, "/admin/bots/7000002/token", token=OTHER)
+            assert "Bot 7000002 has its new token." in page.text
+            home.sim.telegram.faults.clear()
 
     visit(tmp_path, story)
 
@@ -78,10 +100,11 @@ def test_a_token_is_rotated_for_the_same_bot_only(tmp_path: Path) -> None:
             page = await browser.submit(await browser.get(ONE), f"{ONE}/token", token=OTHER)
             assert "belongs to bot 7000002" in page.text
             assert home.peik.outbox.service.bot(BOT).token.reveal() == TOKEN
-            page = await browser.submit(page, f"{ONE}/token", token=f"{BOT}:CCnew")
+            fresh = home.sim.telegram.revoke(BOT)
+            page = await browser.submit(page, f"{ONE}/token", token=fresh)
             assert "has its new token" in page.text
-            assert home.peik.outbox.service.bot(BOT).token.reveal() == f"{BOT}:CCnew"
-            assert "CCnew" not in page.body
+            assert home.peik.outbox.service.bot(BOT).token.reveal() == fresh
+            assert fresh.partition(":")[2] not in page.body
 
     visit(tmp_path, story)
 

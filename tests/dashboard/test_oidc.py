@@ -621,12 +621,39 @@ def test_a_browser_goes_to_another_site_and_comes_back_signed_in(is_scripted: bo
 
 
 @pytest.mark.gate  # a browser
-def test_axe_finds_nothing_serious_on_the_sign_in_page_with_the_button(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_scripted", [True, False])
+def test_an_admin_sees_who_is_in_and_signs_somebody_out(is_scripted: bool, tmp_path: Path) -> None:
+    async def story(home: House, there: Provider) -> None:
+        async with home.stranger() as mina, browser() as opened_one:
+            await sign_in(mina)
+            there.person = {"sub": "7f", "preferred_username": "reza", "groups": ["peik-admins"]}
+            async with page_of(opened_one, is_scripted=is_scripted) as page:
+                await page.goto(f"{home.url}/admin/people?lang=en")
+                await page.get_by_role("link", name="Sign in with Work").click()
+                rows = page.locator("table.rows tbody tr")
+                await expect(rows).to_have_count(2)
+                await expect(rows.first).to_contain_text("you")
+                his = rows.filter(has_text="oidc mina@work.example")
+                await expect(his).to_contain_text("0b1c")
+                out = his.get_by_role("button", name="Sign out everywhere")
+                await (out.dblclick() if is_scripted else out.click())
+                await expect(page.get_by_role("status")).to_contain_text("oidc mina@work.example is signed out")
+                await expect(rows).to_have_count(1)
+                assert (await mina.get("/admin")).url == "/admin/sign-in"
+                await page.get_by_role("link", name="Earlier sign-ins").click()
+                await expect(page.locator("main")).to_contain_text("oidc mina@work.example")
+
+    visit(tmp_path, story)
+
+
+@pytest.mark.gate  # a browser
+def test_axe_finds_nothing_serious_where_a_provider_is(tmp_path: Path) -> None:
     node.wanted(has_packages=True)
     axe = (node.PACKAGES / "axe-core" / "axe.min.js").read_text()
 
     async def story(home: House, there: Provider) -> None:
         there.refuses = True
+        there.person["groups"] = ["peik-admins"]
         async with browser() as opened_one:
             for language, is_dark in (("en", False), ("fa", True)):
                 async with page_of(opened_one, width=390, language=language, is_dark=is_dark, is_refused=True) as page:
@@ -635,6 +662,15 @@ def test_axe_finds_nothing_serious_on_the_sign_in_page_with_the_button(tmp_path:
                     await page.evaluate(axe)
                     assert await page.evaluate(VIOLATIONS, sorted(GRAVE)) == []
                     assert await page.evaluate("document.documentElement.scrollWidth") == 390
+                    there.refuses = False
+                    await page.locator("a.button.main").click()
+                    await page.goto(f"{home.url}/admin/people")
+                    await expect(page.locator("table.rows tbody tr")).to_have_count(1)
+                    await page.evaluate(axe)
+                    assert await page.evaluate(VIOLATIONS, sorted(GRAVE)) == []
+                    assert await page.evaluate("document.documentElement.scrollWidth") == 390
+                    there.refuses = True
+                    await home.dashboard.board.sign_ins.sign_out_oidc("0b1c")
 
     visit(tmp_path, story)
 
