@@ -6,6 +6,7 @@ import random
 import shutil
 import signal
 import tempfile
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -52,15 +53,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+# Their tests start programs and wait for them. One after the other, as they stand in the tree, they would leave all workers
+# waiting at the same time, and the cores with nothing to do.
+_NAMES = ("alerts", "broadcasts", "cli", "client", "examples", "gateway", "integrations", "load", "processes", "web")
+WAITING = tuple(Path(__file__).parent / name for name in _NAMES)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """No test may need another before it. Files stay together: what their tests share is made once."""
     seed = config.getoption("--shuffle")
-    if seed is not None:
+    if seed is None:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            _spread(items)
+    else:
         chance = random.Random(seed)
         files = sorted({item.path for item in items})
         place = dict(zip(files, chance.sample(range(len(files)), len(files)), strict=True))
         chance.shuffle(items)
         items.sort(key=lambda item: place[item.path])
+
+
+def _spread(items: list[pytest.Item]) -> None:
+    """Put files whose tests wait evenly between all others. Workers begin with equal parts of this list."""
+    waiting, working = [], []
+    for path, group in groupby(items, key=lambda item: item.path):
+        is_waiting = any(path.is_relative_to(folder) for folder in WAITING)
+        (waiting if is_waiting else working).append(list(group))
+    placed: list[tuple[float, list[pytest.Item]]] = []
+    for files in (waiting, working):
+        total, so_far = sum(map(len, files)), 0
+        for group in files:
+            placed.append(((so_far + len(group) / 2) / total, group))
+            so_far += len(group)
+    placed.sort(key=lambda one: one[0])
+    items[:] = [item for _, group in placed for item in group]
 
 
 def pytest_collection_finish() -> None:
