@@ -69,7 +69,7 @@ def nodes_parts() -> Iterator[str]:
     shown = []
     for store in ("postgres", "redis"):
         for work in ("accept", "crowd", "batch", "drain"):
-            for nodes in (1, 2, 3):
+            for nodes in (1, 2, 3, 4):
                 key = f"{store} {nodes} {work}"
                 if f"{key} per s" in found:
                     cells = [

@@ -34,7 +34,7 @@ STORING_S = 0.02
 STORE_TOLD_S = (
     60.0  # while a failure lasts: on a disk that is nearly full all others may succeed, and nobody else would tell
 )
-GAP_S = 0.1  # news of what another node accepted take a few milliseconds
+GAP_S = 0.1  # news of what another node accepted take a few milliseconds, and `NewsPause` more when it is busy
 AHEAD_MAX = 1000  # letters that wait for such news, then the store is read instead
 _RANKS = tuple(range(RANKS))
 _INTERACTIVE = tuple(rank for rank in _RANKS if rank <= INTERACTIVE_RANK_MAX)
@@ -146,7 +146,12 @@ class Sender:
             # Else a later one came first, and what went before that is read from the store.
         if letters:
             self._ages.came(letters[0].number, letters[-1].number, self._clock.mono())
-        self._bell.ring()
+        self._ring_unless_paused()
+
+    def _ring_unless_paused(self) -> None:
+        """For letters that came. Nothing of a bot that is paused is looked at before it goes on, which rings."""
+        if not self.bot.paused:
+            self._bell.ring()
 
     def _go_on(self, number: int) -> None:
         """Offer to the lanes what comes next, from this number on, as far as it is known."""
@@ -253,7 +258,7 @@ class Sender:
         if self._next_number is not None or not self.bot.paused:  # else all is forgotten, and nothing was read since
             self._next_number = None  # nobody says what was written: the next one is the first again
             self._forget_all()
-        self._bell.ring()
+        self._ring_unless_paused()
 
     def catch_up(self, number: int) -> None:
         """The newest letter of this bot has this number; if it is unknown here, another node accepted it."""

@@ -134,6 +134,30 @@ LINE_BYTES_MAX = 7900  # PostgreSQL takes 8000
 GAP_MAX = 64  # ids of other bots' letters within one range: looser is shorter, and a reader asks for one bot's
 
 
+PAUSE_S_FIRST = 0.005
+PAUSE_S_MAX = 0.02  # a node that is always busy is heard fifty times a second, and all others pay for no more
+
+
+class NewsPause:
+    """How long a line of news waits after the one before. One that comes by itself goes at once; while they come without end,
+    each waits twice as long for the next, since every other node pays for every line."""
+
+    def __init__(self) -> None:
+        self._said_at = float("-inf")
+        self._pause_s = PAUSE_S_FIRST
+
+    def wait_s(self, now: float) -> float:
+        left_s = self._said_at + self._pause_s - now
+        if left_s <= 0:
+            self._pause_s = PAUSE_S_FIRST
+            return 0.0
+        self._pause_s = min(2 * self._pause_s, PAUSE_S_MAX)
+        return left_s
+
+    def said(self, now: float) -> None:
+        self._said_at = now
+
+
 class _Line(msgspec.Struct, array_like=True, omit_defaults=True):
     """As it is written: bots and ids only, in an order that leaves the rare fields out."""
 

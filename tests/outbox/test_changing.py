@@ -22,6 +22,25 @@ async def resume(stage: Stage) -> None:
     await stage.peik.outbox.service.change_bot(BOT, paused=None)
 
 
+def test_letters_for_a_bot_that_is_paused_wake_nobody_and_go_when_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story(stage: Stage) -> None:
+        await pause(stage)
+        sender, turns = stage.peik.outbox.courier.senders[BOT], list[float]()
+        await asyncio.sleep(5)
+        turn = sender._turn
+        monkeypatch.setattr(sender, "_turn", lambda now: (turns.append(now), turn(now)))
+        for n in range(3):
+            await stage.text(CHAT, f"{n}")
+            await asyncio.sleep(1)
+        assert turns == []
+        await resume(stage)
+        await stage.quiet()
+        assert turns
+        assert stage.texts(CHAT) == ["0", "1", "2"]
+
+    play(story)
+
+
 def test_a_letter_of_higher_priority_goes_first_in_the_order_of_acceptance() -> None:
     async def story(stage: Stage) -> None:
         await pause(stage)

@@ -1,10 +1,11 @@
 """News between nodes: what is told is heard, merged, never too long, and never one's own."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from peik.core.nodes import News
-from peik.storage.news import LINE_BYTES_MAX, NodeNews
+from peik.storage.news import LINE_BYTES_MAX, NewsPause, NodeNews
 
 
 def heard(*lines: str, besides: str = "me") -> News:
@@ -88,6 +89,18 @@ def test_too_many_to_name_are_told_without_their_names() -> None:
         telling.lanes.add(bot_id)
     telling.due(6)
     assert heard(telling.line("a")) == News(is_all=True, due_at_ms=6)
+
+
+def test_a_line_by_itself_goes_at_once_and_each_of_a_row_waits_longer() -> None:
+    pause, now, waited = NewsPause(), 100.0, list[float]()
+    for _ in range(6):
+        waited.append(pause.wait_s(now))
+        now += waited[-1]
+        pause.said(now)
+    assert waited == pytest.approx([0, 0.005, 0.01, 0.02, 0.02, 0.02])
+    assert pause.wait_s(now + 0.021) == 0
+    pause.said(now + 0.021)
+    assert pause.wait_s(now + 0.022) == pytest.approx(0.004)
 
 
 @given(st.data())

@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from peik import __version__
 from peik.core.letter import Letter
 from peik.core.nodes import Beat, News, NodeRecord
-from peik.storage.news import HeldBots, NodeNews
+from peik.storage.news import HeldBots, NewsPause, NodeNews
 from peik.storage.postgres import reads, session
 from peik.storage.postgres.errors import is_gone, is_refusal, translate
 from peik.storage.postgres.queries import NamedQuery, load
@@ -29,7 +29,6 @@ T = TypeVar("T")
 _SQL = load("nodes.sql")
 _LINES_MAX = 1000  # heard and not asked for: who has so much to read reads everything
 _PAUSE_S = 0.5  # between tries to reach a server that is away
-_TELL_S = 0.005  # between two lines: a busy node is heard two hundred times a second, and pays for no more
 
 
 class Neighbourhood:
@@ -50,7 +49,7 @@ class Neighbourhood:
         self._stir = asyncio.Event()  # something was heard, or the connection is lost
         self._untold = NodeNews()
         self._telling: asyncio.Task[None] | None = None
-        self._told_at = float("-inf")
+        self._pause = NewsPause()
         self._loop = asyncio.get_running_loop()
 
     async def open(self) -> None:
@@ -103,10 +102,10 @@ class Neighbourhood:
     async def _tell(self) -> None:
         try:
             while self._untold:
-                since_s = self._loop.time() - self._told_at
-                if since_s < _TELL_S:
-                    await asyncio.sleep(_TELL_S - since_s)
-                self._told_at = self._loop.time()
+                wait_s = self._pause.wait_s(self._loop.time())
+                if wait_s:
+                    await asyncio.sleep(wait_s)
+                self._pause.said(self._loop.time())
                 telling, self._untold = self._untold, NodeNews()
                 try:
                     await self._ring(telling.line(self._node))

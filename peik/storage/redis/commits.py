@@ -5,20 +5,18 @@ import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-import redis.asyncio as aioredis
 from redis import exceptions
 
 from peik.core.letter import Draft, Letter
 from peik.core.nodes import News
 from peik.outbox.store import AcceptedLetter, StoreListener, Stub
 from peik.storage.executor import Finished
-from peik.storage.news import HeldBots, NodeNews
+from peik.storage.news import HeldBots, NewsPause, NodeNews
 from peik.storage.redis import letters
 from peik.storage.redis.client import RedisClient, Script, _run, _script, translate
 from peik.storage.redis.records import encode
 from peik.storage.redis.writer import QUIET, CommitDone, Effects, RedisOperation, RedisWriter
 from peik.storage.rules import Changed
-from peik.wakeup import heeding
 
 T = TypeVar("T")
 
@@ -258,9 +256,6 @@ class DocumentWay:
 
 
 _AGAIN_S = 1.0
-_QUIET_S = 10.0  # below the time in which a connection must answer
-_PAUSE_S = 0.005  # between two messages: a busy node is heard two hundred times a second, and pays for no more
-_ALONE_S = 0.05  # the same while nobody else listens; anyone who comes then hears of it so much later
 _UNREAD_MAX = 1000  # lines that nobody asked for; then only that there was something is kept
 
 
@@ -274,6 +269,7 @@ class RedisNews:
         self._channel = client.prefix + "news"
         self.held = HeldBots()
         self._unsaid = NodeNews()
+        self._pause = NewsPause()
         self._saying: asyncio.Task[None] | None = None
         self._is_closing = asyncio.Event()
         self._heard = NodeNews()
@@ -310,16 +306,20 @@ class RedisNews:
             self._saying = asyncio.get_running_loop().create_task(self._say())
 
     async def _say(self) -> None:
+        loop = asyncio.get_running_loop()
         while self._unsaid:
+            wait_s = self._pause.wait_s(loop.time())
+            if wait_s:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await self._is_closing.wait()
+            self._pause.said(loop.time())
             said, self._unsaid = self._unsaid, NodeNews()
             try:
-                listeners = await heeding(self._client.redis.publish(self._channel, said.line(self._node)))
+                await self._client.publish(self._channel, said.line(self._node))
             except (exceptions.RedisError, OSError):
                 self._unsaid.everything()
                 return
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_PAUSE_S if listeners > 1 else _ALONE_S):
-                    await self._is_closing.wait()
 
     # ---- hearing ----
 
@@ -339,22 +339,17 @@ class RedisNews:
             self._has_heard.set()
 
     async def _listen(self) -> None:
+        loop = asyncio.get_running_loop()
         while not self._is_closing.is_set():
+            tried_at = loop.time()
             with contextlib.suppress(exceptions.RedisError, OSError):
-                async with self._client.redis.pubsub() as channel:
-                    await heeding(channel.subscribe(self._channel))
-                    await self._follow(channel)
-            await asyncio.sleep(_AGAIN_S)
+                await self._client.hear(self._channel, self._note, begun=self._begun)
+            if loop.time() - tried_at < _AGAIN_S:  # else one that was good for a while is lost: another at once
+                await asyncio.sleep(_AGAIN_S)
 
-    async def _follow(self, channel: "aioredis.client.PubSub") -> None:
-        while not self._is_closing.is_set():
-            message = await heeding(channel.get_message(timeout=_QUIET_S))
-            if message is None:
-                continue
-            if message["type"] == "message":
-                self._note(message["data"])
-                continue
-            self._is_listening.set()  # it is subscribed; redis-py does that again by itself when it can
-            if self._may_have_missed:
-                self._heard.everything()
-                self._has_heard.set()
+    def _begun(self) -> None:
+        """From here on nothing is missed."""
+        self._is_listening.set()
+        if self._may_have_missed:
+            self._heard.everything()
+            self._has_heard.set()

@@ -57,6 +57,41 @@ async def test_nothing_is_sent_without_a_connection_and_a_lost_one_is_made_anew(
         assert then != own
 
 
+@pytest.mark.parametrize("protocol", [2, 3])
+async def test_what_is_said_on_a_channel_is_heard_from_the_beginning_on(place: RedisPlace, protocol: int) -> None:
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+    client = RedisClient(f"{place.url}&protocol={protocol}")
+    await client.open()
+    try:
+        is_begun = asyncio.Event()
+        hearing = asyncio.create_task(client.hear("news", heard.put_nowait, begun=is_begun.set))
+        await is_begun.wait()
+        for words in ("one", "two"):
+            await client.publish("news", words)
+        assert [await heard.get(), await heard.get()] == [b"one", b"two"]
+        with place.server.client() as killer:
+            killer.client_kill_filter(_type="pubsub")
+        with pytest.raises(exceptions.ConnectionError):
+            await hearing
+    finally:
+        await client.close()
+
+
+async def test_who_may_not_hear_is_told_so(place: RedisPlace) -> None:
+    client = RedisClient(place.url)
+    await client.open()
+    try:
+        with place.server.client() as server:
+            server.execute_command("ACL", "SETUSER", "default", "-subscribe")
+            try:
+                with pytest.raises(exceptions.ResponseError, match="NOPERM"):
+                    await client.hear("news", lambda words: None, begun=lambda: None)
+            finally:
+                server.execute_command("ACL", "SETUSER", "default", "+subscribe")
+    finally:
+        await client.close()
+
+
 async def asked_again(line: RedisLine) -> Any:
     """None if the end of the old connection came between question and answer."""
     with contextlib.suppress(exceptions.ConnectionError):
