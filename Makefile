@@ -155,7 +155,7 @@ nodes-proof: tools  ## Nodes killed, frozen and drained on PostgreSQL and Redis,
 	@$(INSTALL) $(BIN)/python -m tests.machine
 	for store in postgres redis; do for how in "" --kill-database; do $(BIN)/python -m proofs.nodes --store $$store $$how --write docs/reference/nodes_proof.json || exit 1; done; done
 
-failover-proof: tools  ## PostgreSQL killed under two nodes and its standby promoted, synchronous and not; a minute and a half.
+failover-proof: tools  ## PostgreSQL, then Redis killed under two nodes and a replica promoted, synchronous and not; three minutes.
 	@$(INSTALL) $(BIN)/python -m tests.machine
 	$(BIN)/python -m proofs.failover
 

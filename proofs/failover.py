@@ -1,4 +1,4 @@
-"""`make failover-proof`: PostgreSQL is killed under two nodes, and its standby is promoted.
+"""`make failover-proof`: PostgreSQL is killed under two nodes, and its standby is promoted; then Redis, and a sentinel promotes.
 
 Twice: with a standby that every commit waits for, and with one that follows as it can. Both times the standby hears nothing for a
 while, the primary is killed with SIGKILL meanwhile, and the standby takes over; one address names both. Callers repeat with the
@@ -9,11 +9,13 @@ letter is lost behind the synchronous standby, or if the nodes do not go on by t
 import argparse
 import asyncio
 import contextlib
+import itertools
 import random
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,7 @@ import asyncpg
 
 from proofs.nodes.callers import Callers, Load
 from proofs.nodes.cluster import Cluster, cluster
-from proofs.nodes.databases import Postgres
+from proofs.nodes.databases import Database, Postgres, Redis, RedisSentinel
 from proofs.nodes.judge import ledger, letters
 from tests.processes.programs import Sim, simulated
 from tests.storage.postgres.proxy import Proxy
@@ -37,15 +39,18 @@ PATIENCE_S = 120.0
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m proofs.failover", description=__doc__)
     parser.add_argument("--letters", type=int, default=4000)
+    parser.add_argument("--store", nargs="+", choices=("postgres", "redis"), default=("postgres", "redis"))
     parser.add_argument("--seed", type=int, default=20261119)
     asked = parser.parse_args()
     load = Load(bots=10, chats=20, texts=asked.letters // 200, callers=6, per_s=250.0)
     broken = []
-    for way in ("synchronous", "asynchronous"):
-        figures = asyncio.run(_prove(load, random.Random(asked.seed), is_synchronous=way == "synchronous"))
+    for store, way in itertools.product(asked.store, ("synchronous", "asynchronous")):
+        prove = _prove if store == "postgres" else _prove_redis
+        figures = asyncio.run(prove(load, random.Random(asked.seed), is_synchronous=way == "synchronous"))
+        way = f"{store}, {way}"
         print(f"{way} standby:", *(f"  {name}: {figure}" for name, figure in figures.items()), sep="\n", flush=True)
         wrong = ["not accepted", "surprises in logs", "waits for ever"]
-        wrong += ["lost", "lanes out of order"] if way == "synchronous" else []
+        wrong += ["lost", "lanes out of order"] if way.endswith(" synchronous") else []
         broken += [f"{way}: {name}" for name in wrong if figures[name]]
     print("every promise kept" if not broken else f"A PROMISE WAS BROKEN: {'; '.join(broken)}")
     return 1 if broken else 0
@@ -65,20 +70,67 @@ async def _prove(load: Load, chance: random.Random, *, is_synchronous: bool) -> 
             async with simulated(Path(name)) as (sim, http):
                 bots = [FIRST_BOT + number for number in range(load.bots)]
                 async with cluster(Path(name), sim.url, http, store=store, count=2, bots=bots, chance=chance) as nodes:
-                    return await _play(sim, nodes, Callers(nodes, load, chance), primary, standby, line)
+
+                    async def promoted() -> None:
+                        await asyncio.sleep(PROMOTED_S)
+                        await _run(standby, "SELECT pg_promote()")
+
+                    return await _play(
+                        sim, nodes, Callers(nodes, load, chance), primary, line.answers.clear, promoted()
+                    )
+
+
+async def _prove_redis(load: Load, chance: random.Random, *, is_synchronous: bool) -> dict[str, Any]:
+    """Two replicas and a sentinel. Synchronous: `replicas=1` in the address."""
+    with tempfile.TemporaryDirectory(prefix="peik-proof-") as name, contextlib.ExitStack() as servers:
+        folder = Path(name)
+        primary, *replicas = (Redis(folder / f"redis-{number}") for number in range(3))
+        for one in (primary, *replicas):
+            servers.callback(one.remove)
+            await asyncio.to_thread(one.start)
+        for one in replicas:
+            with one.client() as client:
+                await asyncio.to_thread(client.slaveof, "127.0.0.1", primary.port)
+        sentinel = RedisSentinel(folder, primary.port)
+        servers.callback(sentinel.remove)
+        await asyncio.to_thread(sentinel.start)
+        await _until(lambda: sentinel.replicas() == len(replicas))
+        store = sentinel.store + ("&replicas=1" if is_synchronous else "")
+
+        def deafen() -> None:
+            """Who is connected stays so; the replicas are put out, and are not let in again."""
+            with primary.client() as client:
+                client.config_set("requirepass", "another")
+                client.execute_command("CLIENT", "KILL", "TYPE", "replica")
+
+        async with simulated(folder) as (sim, http):
+            bots = [FIRST_BOT + number for number in range(load.bots)]
+            async with cluster(folder, sim.url, http, store=store, count=2, bots=bots, chance=chance) as nodes:
+                promoted = _until(lambda: sentinel.primary() != primary.port)
+                return await _play(sim, nodes, Callers(nodes, load, chance), primary, deafen, promoted)
+
+
+async def _until(is_so: Callable[[], bool]) -> None:
+    while not await asyncio.to_thread(is_so):  # noqa: ASYNC110  another process is waited for
+        await asyncio.sleep(0.05)
 
 
 async def _play(
-    sim: Sim, nodes: Cluster, callers: Callers, primary: Postgres, standby: Postgres, line: Proxy
+    sim: Sim,
+    nodes: Cluster,
+    callers: Callers,
+    primary: Database,
+    deafen: Callable[[], None],
+    promoted: Awaitable[None],
 ) -> dict[str, Any]:
     accepting = asyncio.create_task(callers.run())
     await asyncio.sleep(CALM_S)
-    line.answers.clear()
+    deafen()
     await asyncio.sleep(DEAF_S)
     acknowledged = len(callers.accepted)
     await asyncio.to_thread(primary.kill)
-    await asyncio.sleep(PROMOTED_S)
-    await _run(standby, "SELECT pg_promote()")
+    async with asyncio.timeout(PATIENCE_S):
+        await promoted
     promoted_at = time.time()
     is_stuck = False
     try:

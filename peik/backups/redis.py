@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 import msgspec
-import redis
 from redis import exceptions
 
 from peik.backups.model import BackupPart, BackupWatch, Hold, broken, on_thread
 from peik.errors import Conflict, StoreUnavailable, Unavailable
+from peik.storage.redis.client import blocking_client
 
 # Keys of Redis as records of a file: read in large pieces, many at once, and written again.
 
@@ -323,7 +323,7 @@ class RedisSource:
     @contextlib.contextmanager
     def _connected(self) -> Iterator[Any]:
         try:
-            client = redis.Redis.from_url(self._url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S)
+            client = blocking_client(self._url, socket_timeout=ANSWER_S, socket_connect_timeout=ANSWER_S)
             with client:
                 yield client
         except (exceptions.RedisError, ValueError) as error:

@@ -6,6 +6,7 @@ Below this module nothing reads the environment.
 import difflib
 import ipaddress
 import os
+import re
 import urllib.parse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -274,6 +275,9 @@ def shown_address(url: str) -> str:
     """A store's address without user, password and options."""
     try:
         parts = urllib.parse.urlsplit(url)
+        places = parts.netloc.rpartition("@")[2]
+        if re.fullmatch(r"[\w.-]+(:\d+)?(,[\w.-]+(:\d+)?)+", places, re.ASCII):  # several servers, or sentinels
+            return f"{parts.scheme}://{places}{parts.path}"
         place = parts.hostname or ""
         port = f":{parts.port}" if parts.port else ""
     except ValueError:

@@ -48,6 +48,7 @@ STORE_KINDS = {
     "redis": StoreKind.REDIS,
     "rediss": StoreKind.REDIS,
     "unix": StoreKind.REDIS,
+    "redis+sentinel": StoreKind.REDIS,
 }
 
 

@@ -2,12 +2,14 @@
 
 import contextlib
 import signal
+import subprocess
 from pathlib import Path
 from typing import Protocol
 
 import psutil
+import redis
 
-from tests.storage.redis_server import RedisServer
+from tests.storage.redis_server import RedisServer, await_answer, die_with_parent, free_port, wanted
 from tests.storage.servers import PostgresServer
 
 _DURABLE = {"fsync": "on", "synchronous_commit": "on", "full_page_writes": "on", "max_connections": "100"}
@@ -60,6 +62,7 @@ class Postgres(PostgresServer):
 
 class Redis(RedisServer):
     def __init__(self, folder: Path) -> None:
+        folder.mkdir(exist_ok=True)
         super().__init__(folder, appendonly="yes", appendfsync="always")
 
     @property
@@ -74,6 +77,48 @@ class Redis(RedisServer):
 
     def remove(self) -> None:
         self.kill()
+
+
+class RedisSentinel:
+    """One that promotes by itself: a second after it has not heard of the primary."""
+
+    NAME = "courier"
+
+    def __init__(self, folder: Path, primary: int) -> None:
+        self.port = free_port()
+        self._file = folder / "sentinel.conf"
+        self._file.write_text(
+            f"port {self.port}\nbind 127.0.0.1\ndir {folder}\n"
+            f"sentinel monitor {self.NAME} 127.0.0.1 {primary} 1\n"
+            f"sentinel down-after-milliseconds {self.NAME} 1000\nsentinel failover-timeout {self.NAME} 5000\n",
+            encoding="utf-8",
+        )
+
+    @property
+    def store(self) -> str:
+        return f"redis+sentinel://127.0.0.1:{self.port}/{self.NAME}?prefix=peik"
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            [wanted(), str(self._file), "--sentinel"],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            preexec_fn=die_with_parent,
+        )
+        await_answer(redis.Redis(port=self.port), self._process)
+
+    def primary(self) -> int:
+        """The port of the one that it takes for the primary."""
+        with redis.Redis(port=self.port, decode_responses=True) as client:
+            return int(client.sentinel_get_master_addr_by_name(self.NAME)[1])
+
+    def replicas(self) -> int:
+        with redis.Redis(port=self.port, decode_responses=True) as client:
+            return sum("s_down" not in one["flags"] for one in client.sentinel_slaves(self.NAME))
+
+    def remove(self) -> None:
+        self._process.kill()
+        self._process.wait()
 
 
 def database(kind: str, folder: Path) -> Database:

@@ -52,9 +52,9 @@ class RedisServer:
         for name, value in self.settings.items():
             command += [f"--{name.replace('_', '-')}", value]
         self._process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=_die_with_parent
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, preexec_fn=die_with_parent
         )
-        _await_answer(self.client(), self._process)
+        await_answer(self.client(), self._process)
         return self
 
     def client(self) -> redis.Redis:
@@ -73,12 +73,12 @@ class RedisServer:
             self._process = None
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
     """A test run that is killed leaves no server behind (Linux: PR_SET_PDEATHSIG)."""
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
-def _await_answer(client: redis.Redis, process: "subprocess.Popen[bytes]") -> None:
+def await_answer(client: redis.Redis, process: "subprocess.Popen[bytes]") -> None:
     until = time.monotonic() + PATIENCE_S
     with client:
         while True:

@@ -337,7 +337,7 @@ def end_of(url: str, seals: Seals = PLAIN) -> MoveEnd:
             except ImportError as error:
                 raise _missing("postgres", error) from None
             return PostgresEnd(url)
-        case "redis" | "rediss" | "unix":
+        case "redis" | "rediss" | "unix" | "redis+sentinel":
             try:
                 from peik.storage.moving.redis_end import RedisEnd
             except ImportError as error:

@@ -8,17 +8,20 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import cache
 from importlib.resources import files
 from typing import Any, TypeVar, cast
-from urllib.parse import parse_qsl, urlencode, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import hiredis
 import msgspec
+import redis
 import redis.asyncio as aioredis
 from redis import exceptions
 from redis.asyncio.connection import AbstractConnection
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 
 from peik.errors import InDoubt, StartError, StoreUnavailable
+from peik.settings.config import shown_address
 from peik.storage.redis.records import encode
 from peik.wakeup import heeding
 
@@ -252,8 +255,13 @@ T = TypeVar("T")
 PREFIX = "peik:"
 READERS_MAX = 15  # connections; who comes later waits for one, since a server counts them
 CONNECT_S = 5.0
+SENTINEL_S = 1.0  # for each: a dead machine says nothing, and the next is asked in time for a beat
+COPIED_S = 2.0  # in which replicas take what is written, where the address asks for that
 ANSWER_S = 20.0  # longer than any of our scripts takes, shorter than people wait
 OLDEST = (7, 0)  # EVAL_RO, and scripts that are written to the log by their effects
+
+
+_FAILED = 2  # what commit_end.lua says of an operation that the server would not do
 
 
 class RedisGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -264,11 +272,76 @@ class RedisGroup(msgspec.Struct, frozen=True, kw_only=True):
     records: list[bytes]
 
 
+# A primary that may change: sentinels are asked who it is whenever a connection is made.
+
+
+SENTINEL = "redis+sentinel"
+SENTINEL_PORT = 26379
+
+
+class SentinelAddress(msgspec.Struct, frozen=True, kw_only=True):
+    """`redis+sentinel://user:password@one:26379,two:26379/name/0?sentinel_password=…`. User and password are the servers'."""
+
+    sentinels: tuple[tuple[str, int], ...]
+    name: str
+    server: dict[str, Any]  # what redis-py is told of the primary
+    sentinel: dict[str, Any]  # and of the sentinels
+
+    @classmethod
+    def read(cls, url: str) -> "SentinelAddress | None":
+        """None: it is another kind of address. Raises StartError."""
+        parts = urlsplit(url)
+        if parts.scheme != SENTINEL:
+            return None
+        who, _, places = parts.netloc.rpartition("@")
+        name, _, number = parts.path.strip("/").partition("/")
+        found = [re.fullmatch(r"(\[[^]]+\]|[^:\[\]]+)(?::(\d{1,5}))?", place) for place in places.split(",")]
+        if not name or not all(found) or not (number or "0").isdecimal():
+            raise StartError(
+                "PEIK_STORE is like redis+sentinel://:password@one:26379,two:26379/mymaster/0: sentinels, the name that they "
+                "have for the primary, and the number of the database."
+            )
+        user, _, password = who.partition(":")
+        asked = dict(parse_qsl(parts.query))
+        timeouts = {"socket_timeout": CONNECT_S, "socket_connect_timeout": SENTINEL_S}
+        secret = asked.get("sentinel_password")
+        return cls(
+            sentinels=tuple((one[1].strip("[]"), int(one[2] or SENTINEL_PORT)) for one in found if one is not None),
+            name=unquote(name),
+            server={"db": int(number or 0)}
+            | ({"username": unquote(user)} if user else {})
+            | ({"password": unquote(password)} if password else {}),
+            sentinel=timeouts | ({} if secret is None else {"password": secret}),
+        )
+
+
+class _PrimaryConnection(aioredis.Connection):
+    """To whichever server the sentinels name when it connects."""
+
+    def __init__(self, *, address: SentinelAddress, **settings: Any) -> None:
+        self._sought = address
+        super().__init__(**settings)
+
+    async def connect(self) -> None:
+        sought = self._sought
+        ask: Callable[..., Sentinel] = Sentinel  # it has no types of its own
+        found = ask(sought.sentinels, sentinel_kwargs=sought.sentinel)
+        try:
+            self.host, self.port = await found.discover_master(sought.name)
+        finally:
+            for one in found.sentinels:
+                await one.aclose()
+        connect: Callable[[], Awaitable[None]] = super().connect
+        await connect()
+
+
 class RedisClient:
     """Runs scripts. What was sent may have been done, so that a write is never repeated; a read is, once."""
 
     def __init__(self, url: str) -> None:
         self._url, self.prefix = split_prefix(url)
+        self._sentinel = SentinelAddress.read(self._url)
+        self._url, self._replicas = split_replicas(self._url)
         self._pools: list[aioredis.ConnectionPool] = []
         self._writing = RedisLine(self._made, patience_s=ANSWER_S)
 
@@ -287,13 +360,18 @@ class RedisClient:
             raise
 
     def _connected(self, *, connections: int, repeats: int) -> "aioredis.Redis":
-        pool = aioredis.BlockingConnectionPool.from_url(
-            self._url, max_connections=connections, timeout=ANSWER_S, **self._settings(repeats)
-        )
+        settings = {"max_connections": connections, "timeout": ANSWER_S, **self._settings(repeats)}
+        if self._sentinel is None:
+            pool = aioredis.BlockingConnectionPool.from_url(self._url, **settings)
+        else:
+            to = {"connection_class": _PrimaryConnection, "address": self._sentinel, **self._sentinel.server}
+            pool = aioredis.BlockingConnectionPool(**to, **settings)
         self._pools.append(pool)
         return aioredis.Redis(connection_pool=pool)
 
     def _made(self) -> AbstractConnection:
+        if self._sentinel is not None:
+            return _PrimaryConnection(address=self._sentinel, **self._sentinel.server, **self._settings(repeats=0))
         make: Callable[[], AbstractConnection] = aioredis.ConnectionPool.from_url(
             self._url, **self._settings(repeats=0)
         ).make_connection
@@ -325,6 +403,8 @@ class RedisClient:
     @property
     def shown(self) -> str:
         """Where it is, without its password."""
+        if self._sentinel is not None:
+            return shown_address(self._url)
         parts = urlsplit(self._url)
         return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
@@ -341,7 +421,17 @@ class RedisClient:
         except exceptions.NoScriptError:  # a new server, or somebody flushed them; nothing was done
             _, _, *rest = self._commit_of(group)
             answers = await self._writing.ask("EVAL", self._commit_script(group.names).text, *rest)
+        if answers and answers[0][0] == _FAILED and answers[0][1].startswith(b"READONLY"):
+            await self._writing.close()  # it was the primary once: the next one is elsewhere
+        elif self._replicas:
+            await self._be_copied()
         return answers
+
+    async def _be_copied(self) -> None:
+        """Until so many replicas have what this connection wrote. If not, it is done here, and a failover may undo it."""
+        heard = await self._writing.ask("WAIT", self._replicas, int(COPIED_S * 1000))
+        if heard < self._replicas:
+            raise exceptions.TimeoutError(f"{heard} of {self._replicas} replicas have it after {COPIED_S:g} s")
 
     def _commit_of(self, group: RedisGroup) -> tuple[str | int | bytes, ...]:
         return ("EVALSHA", self._commit_script(group.names).digest, 1, self.prefix, group.asked, *group.records)
@@ -397,6 +487,29 @@ async def _run(execute: Callable[..., Awaitable[Any]], command: str, script: Scr
         return await execute(command, script.digest, 1, *arguments)
     except exceptions.NoScriptError:  # a new server, or somebody flushed them; nothing was done
         return await execute(command.replace("SHA", ""), script.text, 1, *arguments)
+
+
+def split_replicas(url: str) -> tuple[str, int]:
+    """The address for redis-py, and how many replicas must have what is accepted: `?replicas=1`."""
+    address, _, queried = url.partition("?")
+    asked = parse_qsl(queried, keep_blank_values=True)
+    many = next((value for name, value in asked if name == "replicas"), "0")
+    if not re.fullmatch(r"\d", many):
+        raise StartError(
+            "replicas in PEIK_STORE is how many replicas must have a letter before it is accepted: 0 to 9."
+        )
+    query = urlencode([(name, value) for name, value in asked if name not in ("replicas", "sentinel_password")])
+    return f"{address}{'?' if query else ''}{query}", int(many)
+
+
+def blocking_client(url: str, **settings: Any) -> redis.Redis:
+    """For those who have no event loop; `url` as `split_prefix` gives it."""
+    sentinel = SentinelAddress.read(url)
+    if sentinel is None:
+        return redis.Redis.from_url(split_replicas(url)[0], **settings)
+    ask: Callable[..., Any] = redis.Sentinel  # it has no types of its own
+    host, port = ask(sentinel.sentinels, sentinel_kwargs=sentinel.sentinel).discover_master(sentinel.name)
+    return redis.Redis(host=host, port=port, **sentinel.server, **settings)
 
 
 def split_prefix(url: str) -> tuple[str, str]:
