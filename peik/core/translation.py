@@ -12,9 +12,11 @@ import msgspec
 from peik.core.catalogue import look_up
 
 # What a row of `translations/*.toml` has: an English sentence in three languages, and the English of pages where that is plainer.
-# Places stand as {}, or numbered as {1} where a language orders them otherwise.
+# Places stand as {}, or numbered as {1} where a language orders them otherwise. {0:раз|раза|раз} is the form of a Russian noun
+# that goes with the number at that place: 1, 21; 2 to 4; 5 and more.
 _ORDER = ("fa", "ru", "uz", "en")
 _PLACE = re.compile(r"\{(\w*)\}")
+_FORMS = re.compile(r"\{(\d+):([^{}|]+)\|([^{}|]+)\|([^{}|]+)\}")
 _LETTERS = re.compile(r"[^\W\d_]")
 _LETTERS_MIN = (
     6  # of a sentence with fewer letters of its own, what is put into it is one word: else it would fit anything
@@ -75,7 +77,12 @@ class Translations:
         row = self.rows.get(text)
         if row is not None and not _PLACE.search(text):
             return row.get(language, text)
+        is_quote = (
+            _STATUS.match(text) is not None
+        )  # Telegram's words; what stands in one of our patterns is no part of them
         for one in self._patterns if depth < _DEPTH_MAX else ():
+            if is_quote and not _STATUS.match(one.key):
+                continue
             if one.longest in text and (told := one.regex.fullmatch(text)) is not None:
                 values = [self._value(language, value, depth + 1) for value in told.groups()]
                 return _filled(self.rows[one.key].get(language, one.key), values)
@@ -119,7 +126,17 @@ def _filled(text: str, values: Sequence[str]) -> str:
     def put(found: re.Match[str]) -> str:
         return values[int(found[1])] if found[1].isdigit() else next(left, found[0])
 
-    return _PLACE.sub(put, text)
+    return _PLACE.sub(put, _FORMS.sub(lambda found: found[2 + russian_form(values[int(found[1])])], text))
+
+
+def russian_form(number: str) -> int:
+    """Which of three forms of a noun stands behind a number. What is no whole number takes the last one."""
+    if not number.isascii() or not number.isdigit():
+        return 2
+    last, teens = int(number) % 10, int(number) % 100 // 10 == 1
+    if last == 1 and not teens:
+        return 0
+    return 1 if 2 <= last <= 4 and not teens else 2
 
 
 @cache

@@ -99,7 +99,8 @@ class OverviewPages:
 
     def _latency(self, visitor: Visitor, points: Sequence[Point]) -> Markup:
         dots = [Dot(at_ms=point.at_ms, values=_percentiles(point)) for point in points]
-        return lines(dots, title=self._board.say(visitor, "overview_latency"), zone=zone_named(visitor.zone) or UTC)
+        title, zone = self._board.say(visitor, "overview_latency"), zone_named(visitor.zone) or UTC
+        return lines(dots, title=title, language=visitor.language, zone=zone)
 
 
 def _percentiles(point: Point) -> tuple[float | None, ...]:
@@ -201,7 +202,7 @@ class ChartPages:
         second = self._board.say(visitor, "charts_run_time" if is_kind else "overview_latency")
         return (
             stacked(bars, title=first, names=names, zone=zone, stamp=stamp, colours=colours),
-            lines(dots, title=second, zone=zone, stamp=stamp, colours=colours),
+            lines(dots, title=second, language=visitor.language, zone=zone, stamp=stamp, colours=colours),
         )
 
     def _name(self, name: str, by: str) -> str:

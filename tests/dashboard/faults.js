@@ -18,6 +18,14 @@
       faults.push(`cut off: ${name(one)}`);
     }
   }
+  for (const one of document.querySelectorAll("svg.chart text")) {
+    const [box, frame] = [one.getBoundingClientRect(), one.ownerSVGElement.getBoundingClientRect()];
+    if (box.width && (box.left < frame.left - 1 || box.right > frame.right + 1)) faults.push(`cut off: ${name(one)}`);
+  }
+  // What is folded has a head to unfold it by.
+  for (const one of document.querySelectorAll("main details")) {
+    if (isSeen(one.parentElement) && !one.querySelector(":scope > summary").checkVisibility()) faults.push(`hidden: ${name(one)}`);
+  }
   const controls = [...document.querySelectorAll("a, button, summary, input:not([type=hidden]), select, textarea")].filter(isSeen);
   // A bar that stays at the bottom of the screen covers what it still covers when the page is scrolled to its end.
   const bar = (one) => { while (one && getComputedStyle(one).position !== "fixed") one = one.parentElement; return one; };

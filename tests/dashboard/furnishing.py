@@ -58,6 +58,8 @@ async def furnished(folder: Path) -> AsyncIterator[Demo]:
                     await demo_outreach.furnish(demo)
                     await demo_work.furnish(demo)
                     await demo_outreach.schedules(demo)
+                    for bot_id, name in BOTS.items():  # a minute later Telegram would have been asked
+                        await runtime.outbox.service.note_me(bot_id, "{}", name)
                     yield demo
                 finally:
                     sim.telegram.faults.clear()

@@ -1,5 +1,6 @@
 """Screenshots of every page of the dashboard, from a demo that is full: `python -m tests.dashboard.screens FOLDER`. With
-`--shown` those alone that the docs show.
+`--shown` those alone that the docs show; with `--every` each page in four languages, light and dark, 1280 and 390 pixels wide,
+and what pages become under a hand: menus, questions, refused forms.
 
 The main pages are taken in all eight ways: English and Persian, light and dark, 1280 and 360 pixels wide. All others in four:
 wide and light, narrow and dark, both in English and in Persian. The Russian and the Uzbek README show the overview.
@@ -12,13 +13,14 @@ import itertools
 import os
 import re
 import tempfile
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
 from playwright.async_api import Browser, Page
 
 from tests.dashboard.browser import browser, page_of
-from tests.dashboard.demo import Demo
+from tests.dashboard.demo import SHOP, Demo
 from tests.dashboard.furnishing import furnished
 from tests.dashboard.palette import small
 from tests.dashboard.visiting import KEY
@@ -37,8 +39,8 @@ NO_PAGES = frozenset(
     }
 )
 SIGN_IN = "/admin/sign-in"
-WIDE, NARROW = 1280, 360
-HEIGHT_MAX = {WIDE: 1150, NARROW: 1000}
+WIDE, NARROW, PHONE = 1280, 360, 390
+HEIGHT_MAX = {WIDE: 1150, NARROW: 1000, PHONE: 1000}
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -47,12 +49,17 @@ class Way(msgspec.Struct, frozen=True):
     width: int
 
     @property
+    def name(self) -> str:
+        return f"{self.language}-{self.theme}-{self.width}"
+
+    @property
     def is_usual(self) -> bool:
         """Taken of every page, and not only of the main ones."""
         return (self.theme, self.width) in (("light", WIDE), ("dark", NARROW))
 
 
 WAYS = tuple(Way(*one) for one in itertools.product(("en", "fa"), ("light", "dark"), (WIDE, NARROW)))
+EVERY = tuple(Way(*one) for one in itertools.product(("en", "fa", "ru", "uz"), ("light", "dark"), (WIDE, PHONE)))
 README_ONLY = tuple(Way(language, "light", WIDE) for language in ("ru", "uz"))
 
 
@@ -67,9 +74,48 @@ def pages_of(demo: Demo) -> dict[str, str]:
         "overview-day": "/admin?span=day",
         "letters-found": "/admin/letters?text=order&state=completed",
         "letters-bulk": "/admin/letters/bulk?act=retry&state=failed",
+        "letters-waiting": "/admin/letters?state=waiting",
+        "search-found": "/admin/search?q=order",
+        "search-none": "/admin/search?q=nobody+said+this",
+        "charts-methods": "/admin/charts?by=method&span=day",
+        "charts-kinds": "/admin/charts?by=kind",
+        "charts-one": f"/admin/charts?by=bot&name={SHOP}",
+        "arrivals-replay": f"/admin/arrivals/replay?bot_id={SHOP}",
+        "job-kind": "/admin/jobs/kinds/report",
+        "help-one": "/admin/help/disk",
         "problem": "/admin/letters?since=soon",
+        "no-page": "/admin/nothing",
     }
     return {"sign-in": SIGN_IN, **plain, **asked, **demo.pages}
+
+
+async def _press(page: Page, what: str, *, first: int = 1) -> None:
+    for number in range(first):
+        await page.locator(what).nth(number).click()
+
+
+async def _send(page: Page) -> None:
+    """The form of a page as it is, though browsers would ask for what is missing."""
+    async with page.expect_navigation():
+        await page.evaluate(
+            """const form = document.querySelector("main form button.main").form;
+            form.noValidate = true; form.requestSubmit();"""
+        )
+
+
+Hand = Callable[[Page], Awaitable[None]]
+# What pages become under a hand: where, and what is done there.
+TOUCHED: dict[str, tuple[str, Hand]] = {
+    "menu": ("/admin", lambda page: _press(page, ".menu > summary")),
+    "ticked": ("/admin/letters?state=failed", lambda page: _press(page, "td.tick input", first=2)),
+    "sure": ("/admin/dead", lambda page: _press(page, "main details.confirm > summary")),
+    "person": ("/admin/people", lambda page: _press(page, "main td details > summary")),
+    "keyboard": ("/admin/bots", lambda page: page.keyboard.press("?")),
+    "letter-refused": ("/admin/letters/new", _send),
+    "broadcast-refused": ("/admin/broadcasts/new", _send),
+    "schedule-refused": ("/admin/schedules/~new", _send),
+}
+FOLDED = {"sections": ("/admin", ".nav-fold > summary"), "filters": ("/admin/letters", ".fold-head")}  # on a phone
 
 
 async def sign_in(page: Page, url: str) -> None:
@@ -95,12 +141,33 @@ async def taken(
             async with page_of(opened, width=way.width, language=way.language, is_dark=way.theme == "dark") as page:
                 for name, path in pages_of(demo).items():
                     is_wanted = name == "overview" if way in README_ONLY else name in MAIN or way.is_usual
-                    file = folder / f"{name}-{way.language}-{way.theme}-{way.width}.png"
+                    file = folder / f"{name}-{way.name}.png"
                     if is_wanted and (not names or name in names) and (not files or file.name in files):
                         picture = await _picture(page, demo, path, way, is_whole=is_whole)
                         file.write_bytes(await small(service, picture))
                     if path == SIGN_IN:  # the first of them, and the only one that needs no sign-in
                         await sign_in(page, demo.url)
+
+
+async def every(demo: Demo, opened: Browser, folder: Path, names: frozenset[str], ways: tuple[Way, ...]) -> None:
+    for way in ways:
+        dark = way.theme == "dark"
+        async with page_of(opened, width=way.width, language=way.language, is_dark=dark, is_refused=True) as page:
+            for name, path in pages_of(demo).items():
+                if not names or name in names:
+                    picture = await _picture(page, demo, path, way, is_whole=False)
+                    (folder / f"{name}-{way.name}.png").write_bytes(picture)
+                if path == SIGN_IN:
+                    await sign_in(page, demo.url)
+            folded: dict[str, tuple[str, Hand]] = {
+                name: (path, lambda page, what=what: _press(page, what)) for name, (path, what) in FOLDED.items()
+            }
+            for name, (path, hand) in (TOUCHED if way.width == WIDE else {**TOUCHED, **folded}).items():
+                if not names or name in names:
+                    await page.goto(demo.url + path)
+                    await hand(page)
+                    picture = await page.screenshot(animations="disabled")
+                    (folder / f"{name}-{way.name}.png").write_bytes(picture)
 
 
 async def _picture(page: Page, demo: Demo, path: str, way: Way, *, is_whole: bool) -> bytes:
@@ -132,11 +199,18 @@ async def _main() -> None:
     asked.add_argument("--whole", action="store_true", help="pages to their very end")
     asked.add_argument("--only", default="", help="names of pages, comma-separated")
     asked.add_argument("--shown", action="store_true", help="those alone that a page of the docs shows")
+    asked.add_argument("--every", action="store_true", help="each page in every language, theme and width")
+    asked.add_argument("--ways", default="", help="with --every, of these alone: fa-dark-390,…")
     told = asked.parse_args()
     told.folder.mkdir(parents=True, exist_ok=True)
     names = frozenset(name for name in told.only.split(",") if name)
     with tempfile.TemporaryDirectory() as folder:
         async with furnished(Path(folder)) as demo, browser() as opened:
+            if told.every:
+                named = {way.name: way for way in EVERY}
+                ways = tuple(named[name] for name in told.ways.split(",")) if told.ways else EVERY
+                await every(demo, opened, told.folder, names, ways)
+                return
             files = shown() if told.shown else frozenset()
             await taken(demo, opened, told.folder, is_whole=told.whole, names=names, files=files)
 

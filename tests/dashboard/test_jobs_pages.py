@@ -1,6 +1,7 @@
 """Pages of long jobs, of a Peik that does them."""
 
 import asyncio
+import re
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,9 @@ def test_what_runs_what_waits_and_cancelling(tmp_path: Path) -> None:
 
         await browser.submit(await browser.get(f"/admin/jobs/{first}"), f"/admin/jobs/{first}/cancel")
         await works.once(first, state="cancelled")
-        assert "admin key" in (await browser.get(f"/admin/jobs/{first}")).text  # who it was
+        page = await browser.get(f"/admin/jobs/{first}?tz=Asia/Tehran")
+        assert "admin key" in page.text  # who it was
+        assert re.search(r"\d UTC", page.text) is None  # its runs, too, are told in the viewer's zone
 
         page = await browser.get("/admin/jobs?state=cancelled&kind=&user=&since=")
         assert f"/admin/jobs/{first}" in page.links

@@ -1,4 +1,4 @@
-"""How pages lie on a screen: on a telephone and on a desk, in English and in Persian, nothing is cut off, covered or nameless."""
+"""How pages lie on a screen: on a telephone and on a desk, in every language, nothing is cut off, covered or nameless."""
 
 import asyncio
 import itertools
@@ -14,7 +14,7 @@ from tests.dashboard.screens import NARROW, SIGN_IN, WIDE, pages_of, sign_in
 
 pytestmark = pytest.mark.gate  # a browser, on every page
 
-DIRECTIONS = {"en": "ltr", "fa": "rtl"}
+DIRECTIONS = {"en": "ltr", "fa": "rtl", "ru": "ltr", "uz": "ltr"}
 
 # WCAG 2.2 A and AA, and what axe holds to be good practice; minor remarks are left out.
 GRAVE = ("critical", "serious", "moderate")
@@ -88,7 +88,9 @@ def test_faults_are_seen_where_there_are_some() -> None:
       <p style="width: 3000px">too wide</p>
       <p style="width: 50px; overflow: hidden; white-space: nowrap">longer than its place</p>
       <a href="/a" style="position: absolute; top: 200px">one</a> <a href="/b" style="position: absolute; top: 205px">other</a>
-      <input type="text" name="nameless">"""
+      <input type="text" name="nameless">
+      <main><details style="display: none"><summary>gone</summary>folded</details></main>
+      <svg class="chart" style="overflow: visible" width="90"><text x="80" y="9">beyond it</text></svg>"""
 
     async def story() -> None:
         async with browser() as opened, page_of(opened) as page:
@@ -97,6 +99,8 @@ def test_faults_are_seen_where_there_are_some() -> None:
             assert [fault.partition(":")[0] for fault in found] == [
                 "scrolls sideways",
                 "cut off",
+                "cut off",
+                "hidden",
                 "covered",
                 "nameless",
             ]

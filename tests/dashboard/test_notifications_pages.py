@@ -45,9 +45,9 @@ def test_somebody_is_linked_by_a_code_and_gets_a_test(tmp_path: Path) -> None:
             form = await browser.get(ALL)
             fields = {"user_id": "lena-7", "type": "task", "title": "Tea", "message": "<b>at five</b>"}
             page = await browser.submit(form, ALL, button="Send a test", **fields)
-            assert "for lena-7 is in the outbox" in page.text
+            assert "for lena-7 is on its way" in page.text
             await browser.submit(form, ALL, button="Send a test", **fields)  # pressed twice
-            page = await once(browser, ALL, "completed")
+            page = await once(browser, ALL, "delivered")
             assert page.text.count("task") == 1
             assert "&lt;b&gt;at five" in page.body
             assert "Nothing was sent yet" in (await browser.get(f"{ALL}?user_id=nobody")).text

@@ -115,6 +115,21 @@ def test_an_axis_ends_at_a_round_figure_above_all(most: float, top: float) -> No
     assert nice_top(most) == pytest.approx(top)
 
 
+@pytest.mark.parametrize(
+    ("language", "most_s", "labels"),
+    [
+        ("en", 130, ["0 s", "2 min", "4 min"]),
+        ("ru", 0.35, ["0 с", "200 мс", "400 мс"]),  # noqa: RUF001  that is how they are written
+        ("uz", 9000, ["0 s", "2 soat", "4 soat"]),
+    ],
+)
+def test_an_axis_of_time_has_round_figures_in_the_units_of_its_language(
+    language: str, most_s: float, labels: list[str]
+) -> None:
+    drawn = ET.fromstring(lines([Dot(at_ms=0, values=(most_s,))], title="latency", language=language))
+    assert [one.text for one in drawn.findall(".//text")][:3] == labels
+
+
 def test_bars_fit_into_their_chart_and_their_titles_are_escaped() -> None:
     bars = [ChartBar(at_ms=60_000 * place, parts=(place, place % 3)) for place in range(60)]
     drawn = ET.fromstring(stacked(bars, title="<b>", names=("<i>", "failed")))

@@ -118,6 +118,35 @@ def test_what_is_put_into_a_sentence_finds_its_place_in_every_language() -> None
     assert made.text("fa", f"{text} Nobody wrote this.") == "پیش از آن 5 تا 3 ساعت. Nobody wrote this."
 
 
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        ("1", "1 сообщение"),
+        ("2", "2 сообщения"),
+        ("5", "5 сообщений"),
+        ("11", "11 сообщений"),
+        ("21", "21 сообщение"),
+        ("24", "24 сообщения"),
+        ("112", "112 сообщений"),
+        ("many", "many сообщений"),
+    ],
+)
+def test_a_russian_noun_goes_with_its_number(number: str, said: str) -> None:
+    made = Translations({"{} letters": ["{}", "{} {0:сообщение|сообщения|сообщений}", "{}"]})
+    assert made.fill("ru", "{} letters", number) == said
+
+
+def test_an_alert_counts_in_russian() -> None:
+    text = (
+        "bot 7: 3 updates could not be handled by default and became dead arrivals; the last one is 35 (message): ValueError. "
+        "Read them, mend the cause, and retry them: see inbox.md."
+    )
+    assert "не смог обработать 3 обновления" in translations().text("ru", text)
+    assert "упал 22 раза подряд" in translations().text(
+        "ru", "its poller died 22 times in a row with only this update in hand"
+    )
+
+
 def test_names_within_a_line_from_right_to_left_keep_their_order() -> None:
     text = "route proxy.example does not answer: nobody. Peik asks it again and again; letters take another one."
     assert "\u2068proxy.example\u2069" in translations().text("fa", text)
@@ -133,6 +162,14 @@ def test_telegrams_words_stay_and_what_they_mean_is_told_before_them() -> None:
     assert (
         translations().text("en", "Forbidden: bot was blocked by the user") == "Forbidden: bot was blocked by the user"
     )
+
+
+@pytest.mark.parametrize("language", OTHERS)
+def test_telegrams_words_are_not_taken_apart_by_a_sentence_of_ours(language: str) -> None:
+    """`{} not found` is one of ours."""
+    said = translations().say(language, "Bad Request: chat not found")
+    assert said.quote == "Bad Request: chat not found"
+    assert "Bad Request" not in said.text
 
 
 # ---- on the pages ----

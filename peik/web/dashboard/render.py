@@ -7,7 +7,7 @@ import secrets
 import tomllib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import UTC, date, datetime, tzinfo
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
@@ -95,6 +95,12 @@ def explained(language: str, text: str) -> Markup:
     return escape(said.text) + quote
 
 
+def _begun(words: Markup) -> Markup:
+    """With a capital, as a sentence begins; but for names, which keep their letters."""
+    first = words.split(" ", 1)[0]
+    return words if re.search(r"[^\w\s,:]", first) else words[:1].upper() + words[1:]
+
+
 # Instants as people read them, and how long ago.
 
 JALALI = frozenset({"fa"})
@@ -163,6 +169,11 @@ def number_text(value: object, language: str) -> str:
 
 def iso(ms: int) -> str:
     return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def ms_of(text: str) -> int:
+    """An instant as the API writes it."""
+    return round(datetime.fromisoformat(text).timestamp() * 1000)
 
 
 def span_text(seconds: float, say: Callable[..., str]) -> str:
@@ -380,13 +391,16 @@ def lines(
     dots: Sequence[Dot],
     *,
     title: str,
+    language: str = "en",
     zone: tzinfo = UTC,
     stamp: Stamp | None = None,
     colours: Sequence[int] = COLOURS,
 ) -> Markup:
     """Several lines of seconds over time, which break where nothing was measured. Classes are l1, l2 …"""
     stamp = stamp or (lambda ms: _clock(ms, zone))
-    top = nice_top(max((value for dot in dots for value in dot.values if value is not None), default=0))
+    most = max((value for dot in dots for value in dot.values if value is not None), default=0)
+    unit_s = next((size for size in (3600, 60) if most > size), 1)
+    top = unit_s * nice_top(most / unit_s)
     step = (WIDTH - _LEFT - _RIGHT) / max(len(dots) - 1, 1)
     drawn = []
     for number in range(len(dots[0].values) if dots else 0):
@@ -403,7 +417,12 @@ def lines(
         if path:
             drawn.append(f'<path class="l{colours[number]}" d="{"".join(path)}"/>')
     return _framed(
-        "".join(drawn), title=title, top=top, unit=seconds_text, times=[dot.at_ms for dot in dots], stamp=stamp
+        "".join(drawn),
+        title=title,
+        top=top,
+        unit=partial(seconds_text, language=language),
+        times=[dot.at_ms for dot in dots],
+        stamp=stamp,
     )
 
 
@@ -455,12 +474,17 @@ def _count(value: float) -> str:
     return f"{value:g}"
 
 
-def seconds_text(value: float) -> str:
+# Milliseconds, seconds, minutes, hours: short enough for an axis. Persians write the international signs.
+_UNITS = {"ru": ("мс", "с", "мин", "ч"), "uz": ("ms", "s", "daq", "soat")}  # noqa: RUF001  that is how they are written
+
+
+def seconds_text(value: float, language: str = "en") -> str:
+    ms, seconds, minutes, hours = _UNITS.get(language, ("ms", "s", "min", "h"))
     if value >= 3600:
-        return f"{value / 3600:.3g} h"
+        return f"{value / 3600:.3g} {hours}"
     if value >= 60:
-        return f"{value / 60:.3g} min"
-    return f"{value:.3g} s" if value >= 1 or value == 0 else f"{value * 1000:.3g} ms"
+        return f"{value / 60:.3g} {minutes}"
+    return f"{value:.3g} {seconds}" if value >= 1 or value == 0 else f"{value * 1000:.3g} {ms}"
 
 
 if TYPE_CHECKING:
@@ -497,10 +521,10 @@ class Renderer:
             languages=LANGUAGES,
             version=__version__,
             iso=iso,
+            ms_of=ms_of,
             zones=ZONES,
             Role=Role,
             pretty=pretty,
-            secs=seconds_text,
             without_secrets=shown_address,
             bubble_of=bubble_of,
             bot_name=bot_name,
@@ -549,8 +573,10 @@ class Renderer:
         values: dict[str, object] = {
             "t": say,
             "num": number,
+            "secs": partial(seconds_text, language=language),
             "knows": self.words.__contains__,
             "explain": lambda text: explained(language, text),
+            "sentence": lambda text: _begun(explained(language, text)),
             "said_as": lambda text: said_as(language, text),
             "problem_text": lambda problem: self.problem_text(language, problem),
             "with_query": with_query,
