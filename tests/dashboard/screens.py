@@ -84,7 +84,6 @@ def pages_of(demo: Demo) -> dict[str, str]:
         "job-kind": "/admin/jobs/kinds/report",
         "help-one": "/admin/help/disk",
         "problem": "/admin/letters?since=soon",
-        "no-page": "/admin/nothing",
     }
     return {"sign-in": SIGN_IN, **plain, **asked, **demo.pages}
 
@@ -110,6 +109,7 @@ TOUCHED: dict[str, tuple[str, Hand]] = {
     "ticked": ("/admin/letters?state=failed", lambda page: _press(page, "td.tick input", first=2)),
     "sure": ("/admin/dead", lambda page: _press(page, "main details.confirm > summary")),
     "person": ("/admin/people", lambda page: _press(page, "main td details > summary")),
+    "no-page": ("/admin/nothing", lambda page: page.wait_for_load_state()),
     "keyboard": ("/admin/bots", lambda page: page.keyboard.press("?")),
     "letter-refused": ("/admin/letters/new", _send),
     "broadcast-refused": ("/admin/broadcasts/new", _send),

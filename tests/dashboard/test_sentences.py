@@ -151,6 +151,8 @@ def test_names_within_a_line_from_right_to_left_keep_their_order() -> None:
     text = "route proxy.example does not answer: nobody. Peik asks it again and again; letters take another one."
     assert "\u2068proxy.example\u2069" in translations().text("fa", text)
     assert "\u2068" not in translations().text("ru", text)
+    command = translations().text("fa", "Sign it in: peik sessions sign-in grace")
+    assert command.endswith("\u2066peik sessions sign-in \u2068grace\u2069\u2069")
 
 
 def test_telegrams_words_stay_and_what_they_mean_is_told_before_them() -> None:
