@@ -12,7 +12,7 @@
   }
   const isSeen = (one) => one.checkVisibility({ visibilityProperty: true }) && !one.closest(".skip, thead, dialog:not([open])");
   for (const one of document.querySelectorAll("body *")) {
-    if (!isSeen(one) || one.tagName === "SELECT" || one.closest("svg")) continue;
+    if (!isSeen(one) || ["SELECT", "INPUT"].includes(one.tagName) || one.closest("svg")) continue;  // fields scroll
     const style = getComputedStyle(one);
     if (["hidden", "clip"].includes(style.overflowX) && style.textOverflow !== "ellipsis" && one.scrollWidth > one.clientWidth + 1) {
       faults.push(`cut off: ${name(one)}`);
