@@ -40,6 +40,7 @@ NO_PAGES = frozenset(
 )
 SIGN_IN = "/admin/sign-in"
 WIDE, NARROW, PHONE = 1280, 360, 390
+HEIGHT = 800
 HEIGHT_MAX = {WIDE: 1150, NARROW: 1000, PHONE: 1000}
 
 
@@ -115,6 +116,12 @@ TOUCHED: dict[str, tuple[str, Hand]] = {
     "broadcast-refused": ("/admin/broadcasts/new", _send),
     "schedule-refused": ("/admin/schedules/~new", _send),
 }
+
+
+def _pressing(what: str) -> Hand:
+    return lambda page: _press(page, what)
+
+
 FOLDED = {"sections": ("/admin", ".nav-fold > summary"), "filters": ("/admin/letters", ".fold-head")}  # on a phone
 
 
@@ -159,9 +166,7 @@ async def every(demo: Demo, opened: Browser, folder: Path, names: frozenset[str]
                     (folder / f"{name}-{way.name}.png").write_bytes(picture)
                 if path == SIGN_IN:
                     await sign_in(page, demo.url)
-            folded: dict[str, tuple[str, Hand]] = {
-                name: (path, lambda page, what=what: _press(page, what)) for name, (path, what) in FOLDED.items()
-            }
+            folded = {name: (path, _pressing(what)) for name, (path, what) in FOLDED.items()}
             for name, (path, hand) in (TOUCHED if way.width == WIDE else {**TOUCHED, **folded}).items():
                 if not names or name in names:
                     await page.goto(demo.url + path)
@@ -175,11 +180,14 @@ async def _picture(page: Page, demo: Demo, path: str, way: Way, *, is_whole: boo
     names = {str(demo.folder): "/var/lib/peik", str(Path.cwd()): "/srv/shop", os.uname().nodename: "peik-1"}
     await page.evaluate(_ELSEWHERE, names)
     height = await page.evaluate("document.documentElement.scrollHeight")
-    return await page.screenshot(
-        full_page=True,
-        clip={"x": 0, "y": 0, "width": way.width, "height": height if is_whole else min(height, HEIGHT_MAX[way.width])},
-        animations="disabled",
+    height = height if is_whole else min(height, HEIGHT_MAX[way.width])
+    if way.width != WIDE:  # the bar at the thumb is at the end of the picture, and not in its middle
+        await page.set_viewport_size({"width": way.width, "height": height})
+    picture = await page.screenshot(
+        full_page=True, clip={"x": 0, "y": 0, "width": way.width, "height": height}, animations="disabled"
     )
+    await page.set_viewport_size({"width": way.width, "height": HEIGHT})
+    return picture
 
 
 # Pictures are the same wherever they are taken: the names of this machine and its folders are none of their business.
