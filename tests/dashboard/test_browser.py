@@ -347,7 +347,7 @@ def test_whoever_reads_persian_makes_every_mistake_and_reads_no_english(tmp_path
 
             # Ticked nothing; a message that is empty; a broadcast to nobody.
             await page.goto(f"{home.url}{LETTERS}/bulk?act=retry&ticked=1")
-            await expect(page.locator("[role=alert]")).to_contain_text("چیزی برنگزیده‌اید")
+            await expect(page.locator("[role=alert]")).to_contain_text("چیزی انتخاب نکرده‌اید")
             for path, field, words in (
                 (f"{LETTERS}/new", "chat_id", "بگویید به کدام گفتگو"),
                 ("/admin/broadcasts/new", "text", "بگویید چه فرستاده شود"),
