@@ -1,7 +1,7 @@
 """`python -m bench.processes`: letters through `peik serve --processes 1` and 2 on PostgreSQL, over REST and out to a stub.
 
-Fifty callers ask one after the other, for twenty bots; a run ends when the last letter has left. On a machine of two cores the
-server, the stub and the callers have their share of both, so that CPU per letter says more than the rate.
+Callers ask one after the other, fifty for each process, for twenty bots; a run ends when the last letter has left. On two
+cores the server, the stub and the callers have their share of both, so that CPU per letter says more than the rate.
 """
 
 import argparse
@@ -24,7 +24,7 @@ from bench.server import serving
 from bench.stub import Stub, running_stub
 from proofs.nodes.databases import Postgres
 
-CALLERS = 50
+CALLERS = 50  # of each process
 LOOK_S = 0.02
 PATIENCE_S = 300.0
 SHARED_S = 3.0  # until bots are shared out between nodes
@@ -67,17 +67,17 @@ def measure(processes: int, letters: int, stub: Stub) -> dict[str, float]:
             }
             with serving(Path(name), stub.root, **settings) as (process, url, key):
                 time.sleep(SHARED_S)
-                return _run(process.pid, url, key, letters, stub, server)
+                return _run(process.pid, url, key, letters, stub, server, CALLERS * processes)
     finally:
         server.remove()
 
 
-def _run(pid: int, url: str, key: str, letters: int, stub: Stub, server: Postgres) -> dict[str, float]:
+def _run(pid: int, url: str, key: str, letters: int, stub: Stub, server: Postgres, callers: int) -> dict[str, float]:
     own = [("Authorization", f"Bearer {key}")]
     asked = [request("/v1/letters", _letter(number), own) for number in range(letters)]
     posts, node_s, server_s = stub.posts(), cpu_s([pid]), cpu_s([server.pid])
     began = time.monotonic()
-    accepted = run(hammered(url, asked, connections=CALLERS, status=202))
+    accepted = run(hammered(url, asked, connections=callers, status=202))
     while stub.posts() - posts < letters:
         assert time.monotonic() - began < PATIENCE_S, "too slow"
         time.sleep(LOOK_S)
