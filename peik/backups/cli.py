@@ -118,6 +118,8 @@ def restore(
 ) -> None:
     """Put a backup back into the store that the settings name. Stop every node before."""
 
+    from peik.clock import SystemClock
+
     def work(run: "_Run") -> None:
         path = file.absolute()
         occupied = run.asked(lambda watch: run.backups.occupied())
@@ -125,14 +127,23 @@ def restore(
             run.context.confirm(f"This overwrites what is in {' and '.join(occupied)}. Go on?", is_sure=yes)
         manifest = run.asked(lambda watch: run.backups.restore(path, watch))
         run.check_secrets()
+        at_ms = SystemClock().wall_ms()
+        run.note(lambda ledger: ledger.note_restored(at_ms, run.backups.restored_from(path, manifest, at_ms)))
+        places = run.backups.places(manifest)
         document = {
             "path": str(path),
             "is_restored": True,
+            "places": places,
             "made_at": _time(manifest.made_at_ms),
             "counts": _counts(manifest),
             "warnings": run.warnings,
         }
-        run.context.say(document, f"Restored as it was at {_time(manifest.made_at_ms)}. Start Peik.")
+        where = " and ".join(places.values())
+        run.context.say(document, f"Restored into {where}, as it was at {_time(manifest.made_at_ms)}. Start Peik.")
+        if not occupied:
+            run.context.note(
+                "Nothing was there before. If your Peik keeps its store elsewhere, restore with its settings, in its folder."
+            )
         run.context.note(
             "What was accepted after that is not there. What was sent after that, and waited then, is sent once more."
         )

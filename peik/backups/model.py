@@ -220,11 +220,17 @@ def hold_none(blobs: Collection[str] | None) -> set[str]:
     return set()
 
 
-# What is known of backups, on every node: documents on a collection of the store, one for each.
+# What is known of backups, on every node: documents on a collection of the store, one for each. And when the store was last
+# put back from one: what was done with it between the backup and then, it cannot know.
 
 
 COLLECTION = "backups"
+RESTORES, LAST = "restores", "last"
 PAGE = 500
+
+
+class RestoreMark(msgspec.Struct, frozen=True, kw_only=True):
+    at_ms: int
 
 
 class BackupEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,6 +273,13 @@ class BackupLedger:
     async def note(self, name: str, entry: BackupEntry) -> None:
         await self._documents.file([Filing(collection=COLLECTION, key=name, body=msgspec.json.encode(entry).decode())])
 
+    async def note_restored(self, at_ms: int, backup: tuple[str, BackupEntry] | None) -> None:
+        """The store was put back now, from this backup: what was put back knows of neither."""
+        mark = msgspec.json.encode(RestoreMark(at_ms=at_ms)).decode()
+        await self._documents.file([Filing(collection=RESTORES, key=LAST, body=mark)])
+        if backup is not None:
+            await self.note(*backup)
+
     async def note_verified(self, name: str, at_ms: int) -> None:
         await self._change(name, verified_at_ms=at_ms, is_broken=False)
 
@@ -291,6 +304,12 @@ async def newest(documents: DocumentStore) -> Newest:
         made_at_ms=max((one.made_at_ms for one in entries), default=None),
         verified_at_ms=max((one.verified_at_ms for one in entries if one.verified_at_ms is not None), default=None),
     )
+
+
+async def restored_at_ms(documents: DocumentStore) -> int | None:
+    """None: it never was. Raises StoreUnavailable."""
+    document = await documents.document(RESTORES, LAST)
+    return None if document is None else msgspec.json.decode(document.body, type=RestoreMark).at_ms
 
 
 async def last_good_ms(documents: DocumentStore) -> int | None:

@@ -349,6 +349,23 @@ class Backups:
                 path, place, sources=self._sources, plain=self._plain, keys=self._keys, known=self._known, watch=watch
             )
 
+    def places(self, manifest: Manifest) -> dict[str, str]:
+        """Where a restore puts the databases of this backup: full paths and addresses, without passwords."""
+        return {part.name: self._sources[part.name].shown for part in manifest.parts if part.name in self._sources}
+
+    def restored_from(self, path: Path, manifest: Manifest, at_ms: int) -> tuple[str, BackupEntry] | None:
+        """The backup as the store may know of it; None: somebody gave the file another name."""
+        if NAME.fullmatch(path.name) is None:
+            return None
+        entry = BackupEntry(
+            path=str(path),
+            made_at_ms=manifest.made_at_ms,
+            size_bytes=path.stat().st_size,
+            is_sealed=container.head_of(path).salt is not None,
+            verified_at_ms=at_ms,
+        )
+        return path.name, entry
+
 
 def _name(made_at_ms: int) -> str:
     made_at = datetime.fromtimestamp(made_at_ms // 1000, UTC)

@@ -6,7 +6,7 @@ tried again after a wait that is bounded at both ends.
 
 import asyncio
 import random
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 import msgspec
 
@@ -139,6 +139,7 @@ class Poller:
         events: Events,
         chance: random.Random,
         terms: PollTerms,
+        restored_at: Callable[[], Awaitable[int | None]],
         is_visitor: bool = False,
     ) -> None:
         self._bot = bot
@@ -151,6 +152,8 @@ class Poller:
         self._events = events
         self._chance = chance
         self._terms = terms
+        self._restored_at = restored_at  # when the store was last put back from a backup
+        self._restored_at_ms: int | None = None
         self._contact = SourceHealth(bot.bot_id, "polling", clock=clock, events=events)
         self._conflicts = Conflicts(
             bot,
@@ -251,6 +254,7 @@ class Poller:
                 before, state = await self._store.open_inbox(
                     self._bot_id, server=self._terms.server, at_ms=self._clock.wall_ms()
                 )
+                self._restored_at_ms = await self._restored_at()
                 break
             except StoreUnavailable as error:
                 await self._on_store_failed(error)
@@ -366,7 +370,7 @@ class Poller:
         reading = read_ids(
             [update.update_id for update in updates],
             expected=self._offset,
-            silent_ms=None if self._received_at_ms is None else now_ms - self._received_at_ms,
+            silent_ms=self._silent_ms(now_ms),
             may_have_holes=self._offset is not None and self._offset <= self._pushed_up_to,
         )
         has_aged = not self._is_contested and asked_at - self._caught_up_at >= SHORTEST_LIFE_S
@@ -394,6 +398,13 @@ class Poller:
             self._pushed_up_to = 0
         self._noted_at = self._clock.mono()
         return True
+
+    def _silent_ms(self, now_ms: int) -> int | None:
+        """None: nobody knows. What came between a backup and its restore was this Peik's own, and is not in the store."""
+        received = self._received_at_ms
+        if received is None or (self._restored_at_ms is not None and received <= self._restored_at_ms):
+            return None
+        return now_ms - received
 
     def _tell_reading(self, reading: Reading, *, first: int, epoch: int, expired: int) -> None:
         match reading:

@@ -6,6 +6,7 @@ from functools import partial
 import msgspec
 
 from peik.app.context import Context
+from peik.backups.model import restored_at_ms
 from peik.core.address import AddressReach
 from peik.core.letter import Chat, LetterCall
 from peik.core.methods import classify
@@ -186,6 +187,7 @@ def _receiver(context: Context, outbox: Outbox, outages: Outages) -> Receiver:
             events=events,
             chance=context.chance,
             terms=terms,
+            restored_at=partial(restored_at_ms, store.documents),
             is_visitor=is_visitor,
         )
 

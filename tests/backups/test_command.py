@@ -1,5 +1,6 @@
 """`peik backup` as people type it: SQLite, with files of letters, while Peik runs and while it does not."""
 
+import asyncio
 import json
 import os
 import re
@@ -13,6 +14,9 @@ from typing import Any
 
 import pytest
 
+from peik.backups.model import restored_at_ms
+from peik.clock import SystemClock
+from peik.storage.sqlite.store import SqliteStore
 from tests.cli.shell import TOKEN, Shell, served, telegram
 from tests.patience import PATIENCE_S
 
@@ -66,6 +70,36 @@ def test_a_backup_is_one_file_and_brings_everything_back(shell: Shell) -> None:
         while waiting(shell):
             pass
         assert [len(sim.sent_to(chat)) for chat in (5, 6)] == [1, 1]
+
+
+def test_a_restore_says_where_to_and_the_store_knows_of_it(shell: Shell) -> None:
+    with_letters(shell)
+    path = Path(shell.asked("backup", "create")["path"])
+    asked = shell.peik("backup", "restore", str(path))
+    assert f"sqlite:///{shell.folder / 'peik.db'}" in asked.err  # in the question
+    told = shell.peik("backup", "restore", str(path), "--yes")
+    assert f"into sqlite:///{shell.folder / 'peik.db'}, as it was" in " ".join(told.out.split())
+    assert "Nothing was there before" not in told.err
+    (found,) = shell.asked("backup", "list")["backups"]
+    assert found["verified_at"] is not None
+    findings = {one["name"]: one for one in json.loads(shell.peik("doctor", "--json").out)["findings"]}
+    assert findings["backup"]["grade"] == "green", findings["backup"]
+
+    elsewhere = Shell(shell.folder / "elsewhere")
+    elsewhere.folder.mkdir()
+    told = elsewhere.peik("backup", "restore", str(path), "--yes")
+    assert f"into sqlite:///{elsewhere.folder / 'peik.db'}, as it was" in " ".join(told.out.split())
+    assert "Nothing was there before" in told.err
+    assert asyncio.run(restored_at(elsewhere.folder / "peik.db")) is not None
+
+
+async def restored_at(path: Path) -> int | None:
+    store = SqliteStore(path, clock=SystemClock(), is_owner=True)
+    await store.open()
+    try:
+        return await restored_at_ms(store.documents)
+    finally:
+        await store.close()
 
 
 def test_it_is_made_while_peik_runs_and_is_not_put_back_then(shell: Shell) -> None:

@@ -61,6 +61,19 @@ def test_it_may_write_to_its_own_folder_and_to_nothing_else() -> None:
     assert set(re.findall(r"PEIK_[A-Z_]+", UNIT.read_text(encoding="utf-8"))) <= known
 
 
+def test_the_line_that_restores_is_run_as_the_unit_is() -> None:
+    page = (ROOT / "docs" / "backups.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^sudo systemd-run (.+)$", page, re.MULTILINE)
+    given = dict(re.findall(r"-p (\w+)=(\S+)", line))
+    unit = options()
+    home = given.pop("Environment")
+    assert home in unit["Environment"].split()
+    assert {"User", "EnvironmentFile", "WorkingDirectory"} <= set(given)
+    assert given == {name: unit[name] for name in given}
+    assert line.endswith(f" {unit['ExecStart'].split()[0]} backup restore FILE")
+    assert "sudo systemctl stop peik.socket peik\n" in page  # the socket alone would start it again
+
+
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="needs systemd-analyze (Debian: systemd)")
 def test_systemd_reads_it_and_finds_it_shut_well(tmp_path: Path) -> None:
     shutil.copy(SOCKET, tmp_path)

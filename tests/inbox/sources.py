@@ -4,10 +4,12 @@ import asyncio
 import json
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
 
+from peik.backups.model import restored_at_ms
 from peik.core import events
 from peik.core.arrival import Arrival
 from peik.core.token import Token
@@ -175,6 +177,7 @@ class Bench:
             events=told,
             chance=random.Random(3),
             terms=PollTerms(server="https://api.telegram.org", timeout_s=50.0),
+            restored_at=partial(restored_at_ms, self.store.documents),
         )
 
     async def run_for(self, seconds: float) -> None:

@@ -9,6 +9,7 @@ import apsw
 import pytest
 
 from peik.app.lifetime import recover_once, running
+from peik.backups.model import BackupLedger
 from peik.core import events
 from peik.core.token import Token
 from peik.errors import Conflict, StartError, Unavailable
@@ -60,6 +61,41 @@ def test_a_night_off_is_recovered_page_by_page() -> None:
             # 24 pages, the empty one that ends the pass, and the long poll after it.
             assert stage.telegram.counters.requests["getUpdates"] - asked <= 27
             assert not stage.events_of(events.OfflineTooLong)
+
+    play_closed(story, inbound="polling")
+
+
+def test_what_came_between_a_backup_and_its_restore_was_our_own_and_a_thief_is_told_of_afterwards() -> None:
+    async def story(stage: Stage) -> None:
+        path = stage.config().sqlite_path
+        async with stage.open():
+            write(stage, 0, 2)
+            await asyncio.sleep(SOON_S)
+        backup = path.read_bytes()
+        async with stage.open():
+            write(stage, 2, 354)
+            await asyncio.sleep(SOON_S)
+        path.write_bytes(backup)
+        store = SqliteStore(path, clock=stage.clock, is_owner=True, executor=lambda name: InlineExecutor())
+        await store.open()
+        await BackupLedger(store.documents).note_restored(stage.clock.wall_ms(), None)
+        await store.close()
+        async with stage.open():
+            await asyncio.sleep(HOUR_S)  # polls that find nothing show nothing of what came before
+            write(stage, 356, 1)
+            await asyncio.sleep(SOON_S)
+            assert await texts(stage) == [*numbered(0, 2), *numbered(356, 1)]
+            assert not stage.events_of(events.Intruder)
+            assert not stage.events_of(events.UpdatesExpired)
+            write(stage, 357, 5)
+            last_id = 0
+            while found := stage.telegram.call(TOKEN, "getUpdates", {"offset": last_id + 1}).result:
+                last_id = found[-1]["update_id"]
+            await asyncio.sleep(SOON_S)
+            write(stage, 362, 1)
+            await asyncio.sleep(10.0)
+            (gap,) = [one for one in stage.events_of(events.Intruder) if one.kind == "gap"]
+            assert "5 updates" in gap.detail
 
     play_closed(story, inbound="polling")
 
