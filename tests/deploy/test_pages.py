@@ -49,7 +49,7 @@ def test_every_call_about_nodes_is_a_route() -> None:
 
 def test_every_address_of_a_store_can_be_read() -> None:
     addresses = re.findall(r"^PEIK_STORE=(\S+)", PAGES["stores.md"], re.MULTILINE)
-    assert len(addresses) == 6
+    assert len(addresses) == 7
     for address in addresses:
         load({"store": address}, environment={}, folder=DOCS / "nowhere")
 

@@ -5,10 +5,17 @@ import asyncio
 import re
 import subprocess
 import textwrap
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
+from aiogram import Bot
+from aiogram.client.session.aiohttp import AiohttpSession
+from aiogram.client.telegram import TelegramAPIServer
+from telegram.ext import ExtBot
 from typer.main import get_command
 
 from peik.app.commands import app
@@ -16,6 +23,8 @@ from peik.settings.table import SETTINGS
 from peik.testing import Limits, Options, SimServer
 from tests.clients import node
 from tests.patience import PATIENCE_S
+from tests.processes.programs import TOKEN as PEIKS_TOKEN
+from tests.processes.programs import served
 
 FOLDER = Path(__file__).parents[2] / "docs" / "integrations"
 PAGES = {path.stem: path.read_text(encoding="utf-8") for path in sorted(FOLDER.glob("*.md"))}
@@ -70,6 +79,86 @@ def test_a_whole_program_answers_people(block: str, tmp_path: Path, monkeypatch:
                 await asyncio.wait([running])
 
     asyncio.run(run())
+
+
+class Breaking:
+    """Between a bot and Peik: the first send is cut off before Peik has it, the answer of the second one is lost."""
+
+    def __init__(self, url: str) -> None:
+        self._peik = urlsplit(url)
+        self.sends = 0
+
+    async def __aenter__(self) -> str:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        return f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        peik_reader, peik_writer = await asyncio.open_connection(self._peik.hostname, self._peik.port)
+        try:
+            while asked := await reader.read(65536):
+                is_send = b"/sendMessage " in asked
+                self.sends += is_send
+                if is_send and self.sends == 1:
+                    return
+                peik_writer.write(asked)
+                answer = b""
+                while b'"ok":' not in answer:
+                    answer += await peik_reader.read(65536)
+                if is_send and self.sends == 2:
+                    return
+                writer.write(answer)
+        finally:
+            peik_writer.close()
+            writer.close()
+
+
+def through_what_breaks(send: Callable[[str], Awaitable[None]], folder: Path) -> None:
+    """Raises AssertionError unless the one message that it sends is there once, after three tries."""
+
+    async def run() -> None:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            SimServer(options=Options(limits=Limits(on=False)), seed=7) as sim,
+            aiohttp.ClientSession() as http,
+            served(folder, sim.url, http) as server,
+        ):
+            breaking = Breaking(server.url)
+            async with breaking as url:
+                await send(url)
+            await server.quiet()
+            assert sim.telegram.sent.texts(5) == ["Paid."]
+            assert breaking.sends == 3
+
+    asyncio.run(run())
+
+
+def test_aiogram_repeats_what_no_peik_answered(tmp_path: Path) -> None:
+    async def send(url: str) -> None:
+        async with Bot(PEIKS_TOKEN, session=AiohttpSession(api=TelegramAPIServer.from_base(url))) as bot:
+            exec(compile(repeating("aiogram"), "the page", "exec"), {"bot": bot})
+            await bot.send_message(5, "Paid.")
+
+    through_what_breaks(send, tmp_path)
+
+
+def test_python_telegram_bot_repeats_what_no_peik_answered(tmp_path: Path) -> None:
+    async def send(url: str) -> None:
+        names: dict[str, Any] = {}
+        exec(compile(repeating("python-telegram-bot"), "the page", "exec"), names)
+        async with ExtBot(PEIKS_TOKEN, base_url=f"{url}/bot", rate_limiter=names["Repeats"]()) as bot:
+            await bot.send_message(5, "Paid.")
+
+    through_what_breaks(send, tmp_path)
+
+
+def repeating(page: str) -> str:
+    [block] = [
+        one.values[0] for one in PYTHON if str(one.id).startswith(f"{page}-") and "asyncio.sleep" in one.values[0]
+    ]
+    return str(block)
 
 
 @pytest.mark.parametrize("block", NODE)
