@@ -63,7 +63,8 @@ def nodes_parts() -> Iterator[str]:
     yield (
         f"`python -m bench.nodes`: {rounds} of {measured['letters']:,} letters on {measured['cores']} shared cores, load "
         f"{measured['load_average_after'][2]:.0f}: the CPU per letter says more than the rates. `accept`: 50 callers over all "
-        "nodes together; `crowd`: 50 callers of each node."
+        "nodes together; `crowd`: 50 callers of each node. The same callers over more nodes make smaller commits, so that "
+        "each of their letters costs more; far less so where callers grow with the nodes."
     )
     found = measured["figures"]
     shown = []
