@@ -285,15 +285,9 @@ def _proof_parts() -> Iterator[str]:
     yield (
         "`make accounts-proof`: accounts on two nodes, real processes and sockets, against an MTProto server on loopback that "
         "answers as above. People write, edit and delete, letters go out, histories are read, while nodes are killed, stopped "
-        "and frozen, Telegram restarts, loses pushes, floods, cannot replay and ends keys, and the database restarts. In the end "
-        "the archive should have what Telegram has, and each letter should be there once. The last row is what one account "
-        "asked for most in any second. Two cores that others used as well."
-    )
-    yield (
-        "In the run shown the server called flood waits by a name that Telegram does not have (FLOOD_5), which Peik took for "
-        "refusals: that explains the letters and the message that are missing. Since then Peik takes every answer with code 420 "
-        "and a figure for a wait, and the server says FLOOD_WAIT_5; the hour was not repeated yet. Two connects of one account "
-        "in the same second are four `users.getUsers`."
+        "and frozen, Telegram restarts, loses pushes, floods, cannot replay and ends keys, and the PostgreSQL of the store "
+        "restarts. In the end the archive should have what Telegram has, and each letter should be there once. The last row is "
+        "what one account asked for most in any second. Two cores that others used as well."
     )
     for name, run in runs.items():
         broken = "; ".join(run["broken"]) or "none"
