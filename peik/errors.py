@@ -32,6 +32,7 @@ __all__ = [
     "TooMany",
     "Unavailable",
     "described",
+    "to_install",
 ]
 
 
@@ -104,3 +105,12 @@ def described(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         return "; ".join(described(inner) for inner in error.exceptions)
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+
+
+# What pip is given: "." while Peik is installed from a checkout, "peik" as soon as it is on an index. Pages follow it, too.
+INSTALL_FROM = "."
+
+
+def to_install(extra: str) -> str:
+    """The line that adds what is missing; docs/install.md says what each extra brings."""
+    return f"pip install '{INSTALL_FROM}[{extra}]'" + (" in a checkout of Peik" if INSTALL_FROM == "." else "")

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from docs.pages.markdown import ROOT
+from peik.errors import INSTALL_FROM
 
-# What pip is given: "." while Peik is installed from a checkout, "peik" as soon as it is on an index.
-SOURCE = "."
+SOURCE = INSTALL_FROM
 
 # Spoken of where pip is given ".", and of no use to who installs from an index.
 _IN_A_CHECKOUT = re.compile(

@@ -18,7 +18,7 @@ from peik.accounts.client import PhoneContact
 from peik.accounts.registry import KeepMode, kept_of, watched_of
 from peik.archive.store import ChatState, Session, SessionFilter, SessionState
 from peik.core.units import rfc3339
-from peik.errors import BadInput, Conflict, NotFound
+from peik.errors import BadInput, Conflict, NotFound, to_install
 from peik.web.access import Caller
 from peik.web.openapi import LIMIT_DEFAULT, WORD, WORD_CHARS_MAX, Json
 from peik.web.operations import AcceptHeaders, Moment, Told, Written, operation
@@ -485,7 +485,7 @@ class SessionApi(NeedsAccounts):
         picture = svg(qr.url)
         if _SVG in (headers.accept or ""):
             if picture is None:
-                raise Conflict(code="no_pictures", detail="The picture needs a package: pip install 'peik[sessions]'.")
+                raise Conflict(code="no_pictures", detail=f"The picture needs a package: {to_install('sessions')}.")
             return Written(body=picture.encode(), media_type=_SVG, headers=_SECRET_OF_A_MINUTE)
         answer = QrAnswer(url=qr.url, expires_at=rfc3339(qr.expires_at_ms), svg=picture)
         return Told(answer, headers=_SECRET_OF_A_MINUTE)

@@ -14,7 +14,7 @@ from peik.cli.arguments import moment, pair, seconds, unshielded
 from peik.cli.client import Document, page_of, some
 from peik.cli.command import CommandContext, Exit, asks
 from peik.cli.filters import Cursor, Limit, Yes, counted
-from peik.errors import BadInput, Conflict, Problem
+from peik.errors import BadInput, Conflict, Problem, to_install
 
 # `peik sessions import`: session files of Telethon that exist already. It works on the archive itself, beside a
 # running Peik.
@@ -366,7 +366,7 @@ def _drawn(url: str) -> str:
         import segno
     except ImportError:
         raise Conflict(
-            code="no_pictures", detail="Drawing a QR code needs a package: pip install 'peik[sessions]'."
+            code="no_pictures", detail=f"Drawing a QR code needs a package: {to_install('sessions')}."
         ) from None
     text = io.StringIO()
     segno.make(url, error="l").terminal(text, compact=True)

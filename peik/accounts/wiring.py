@@ -17,7 +17,7 @@ from peik.clock import Clock, SystemClock
 from peik.core.address import AddressReach, read_address
 from peik.core.events import Events
 from peik.core.nodes import CHORES
-from peik.errors import BadInput, Conflict, Problem, StartError
+from peik.errors import BadInput, Conflict, Problem, StartError, to_install
 from peik.outbox.store import Poster
 from peik.outbox.wiring import LeaseRights, LetterAccounts, Outbox
 from peik.settings.config import Config
@@ -138,7 +138,7 @@ def _server_of(config: Config) -> "TelegramServer | None":
 
 
 def missing(error: ImportError) -> StartError:
-    return StartError(f"Accounts need a package that is not installed ({error.name}): pip install 'peik[sessions]'.")
+    return StartError(f"Accounts need a package that is not installed ({error.name}): {to_install('sessions')}.")
 
 
 def sessions_of(context: Context, outbox: Outbox, kit: Kit, poster: Poster) -> "AccountService":

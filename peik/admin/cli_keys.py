@@ -106,6 +106,9 @@ def remove(
     context.say({"id": key_id, "removed": True}, f"Key {key_id} is revoked.")
 
 
+_ROUTE_STATES = {"closed": "up", "open": "down"}  # the API has the words of a breaker
+
+
 def routes(context: CommandContext) -> None:
     """Show every way to Telegram: how it stands, and which one letters take."""
     from peik.monitoring.api import HealthApi
@@ -121,7 +124,7 @@ def routes(context: CommandContext) -> None:
             (
                 "→" if route["in_use"] else "",
                 route["name"],
-                state(route["state"]),
+                state(_ROUTE_STATES.get(str(route["state"]), route["state"])),
                 route["failures"],
                 age(route["since"]),
                 age(route["probe_at"]),

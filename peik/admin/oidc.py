@@ -23,7 +23,7 @@ from peik.admin.people import SignInTurns
 from peik.clock import Clock
 from peik.core.address import AddressReach
 from peik.core.documents import DocumentStore, Filing
-from peik.errors import Conflict, StartError
+from peik.errors import INSTALL_FROM, Conflict, StartError
 from peik.inbox.store import PushAnswer
 from peik.settings.config import Config
 from peik.settings.values import is_loopback
@@ -140,7 +140,7 @@ def check_oidc(config: Config) -> None:
             "PEIK_OIDC_ISSUER needs PEIK_OIDC_ROLES, or nobody could sign in by it: peik-admins=admin, *=viewer."
         )
     if importlib.util.find_spec("joserfc") is None:
-        raise StartError("PEIK_OIDC_ISSUER needs a library that is not installed: pip install 'peik[oidc]'.")
+        raise StartError(f"PEIK_OIDC_ISSUER needs a library that is not installed: pip install '{INSTALL_FROM}[oidc]'.")
 
 
 class Oidc:

@@ -13,7 +13,7 @@ from typing import ParamSpec, Protocol, TypeVar
 import msgspec
 
 from peik.alerts.matters import MatterKind
-from peik.errors import Problem, StartError, Unavailable, described
+from peik.errors import Problem, StartError, Unavailable, described, to_install
 from peik.wakeup import Wakeup
 
 QUEUE_MAX = 100  # alerts that wait for one way
@@ -164,7 +164,7 @@ def ways_of(urls: Sequence[str]) -> list[AlertWay]:
     try:
         import apprise
     except ImportError:
-        raise StartError("PEIK_ALERT_URLS needs Apprise: pip install 'peik[alerts]'.") from None
+        raise StartError(f"PEIK_ALERT_URLS needs Apprise: {to_install('alerts')}.") from None
     logger = logging.getLogger(apprise.LOGGER_NAME)
     if not any(isinstance(one, _Hush) for one in logger.filters):
         logger.addFilter(_Hush())

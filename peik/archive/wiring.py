@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import cast
 
 from peik.archive.store import Archive
-from peik.errors import StartError
+from peik.errors import StartError, to_install
 
 _KINDS = "sqlite:///file, postgresql://user:password@host/database or mongodb://host/database"
 
@@ -69,4 +69,4 @@ def _named(url: str) -> Archive:
 
 
 def _missing(extra: str, error: ImportError) -> StartError:
-    return StartError(f"The archive needs a package that is not installed ({error.name}): pip install 'peik[{extra}]'.")
+    return StartError(f"The archive needs a package that is not installed ({error.name}): {to_install(extra)}.")

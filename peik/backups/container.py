@@ -35,7 +35,7 @@ from peik.backups.model import (
     read_head,
     read_manifest,
 )
-from peik.errors import Conflict, NotFound, StartError, Unavailable
+from peik.errors import Conflict, NotFound, StartError, Unavailable, to_install
 from peik.storage.shared_spool import locked_folder
 from peik.storage.spool import sync_folder
 
@@ -83,7 +83,7 @@ def cipher_of(head: BackupHead, keys: Sequence[bytes]) -> "AESGCM | None":
         from cryptography.hazmat.primitives.kdf.hkdf import HKDF
     except ImportError as error:
         raise StartError(
-            f"A sealed backup needs a package that is not installed ({error.name}): pip install 'peik[sessions]'."
+            f"A sealed backup needs a package that is not installed ({error.name}): {to_install('secrets')}."
         ) from None
     try:
         salt = bytes.fromhex(head.salt)

@@ -18,7 +18,7 @@ from peik.backups.sqlite import SqliteBackupSource
 from peik.clock import Clock
 from peik.core.documents import DocumentStore
 from peik.core.events import Events
-from peik.errors import StartError
+from peik.errors import StartError, to_install
 from peik.settings.config import Config, shown_address
 from peik.settings.values import StoreKind
 from peik.storage.executor import Executor, ThreadExecutor
@@ -68,7 +68,7 @@ def _keys(config: Config) -> Sequence[bytes]:
     except ImportError as error:
         raise StartError(
             f"Sealing backups with PEIK_SECRET_KEY needs a package that is not installed ({error.name}): "
-            "pip install 'peik[sessions]'."
+            f"{to_install('secrets')}."
         ) from None
     return keys_of(config.secret_keys or "")
 
@@ -176,5 +176,5 @@ def _postgres(url: str, schema: str, shown: str, *, is_store: bool) -> BackupSou
 
 def _missing(extra: str, error: ImportError) -> StartError:
     return StartError(
-        f"Backups of this store need a package that is not installed ({error.name}): pip install 'peik[{extra}]'."
+        f"Backups of this store need a package that is not installed ({error.name}): {to_install(extra)}."
     )

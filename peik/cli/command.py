@@ -367,7 +367,7 @@ def asks(
 
 # Where the API says what to do in its own terms.
 _HINTS = {
-    "which_bot": "There are several bots: say which with --bot.",
+    "which_bot": "There are several bots: say which with --bot ID. `peik bots list` shows them.",
     "no_bot": "No bot is known yet. Add one: peik bots add",
     "unknown_bot": "There is no such bot here. `peik bots list` shows those that are, `peik bots add` adds one.",
     "no_key": "Peik wants a key: set PEIK_KEY or name a file with --key-file. `peik serve` says where the admin key is.",

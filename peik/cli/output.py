@@ -7,6 +7,7 @@ import locale
 import re
 import sys
 import unicodedata
+import zoneinfo
 from collections.abc import Iterable, Sequence
 
 from rich.box import SIMPLE_HEAD
@@ -22,8 +23,8 @@ _STYLES = {
     "completed": "green",
     "failed": "red",
     "cancelled": "dim",
-    "open": "red",
-    "closed": "green",
+    "down": "red",
+    "up": "green",
 }
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 
@@ -118,12 +119,23 @@ def facts(pairs: Iterable[tuple[str, object]]) -> RenderableType:
     return grid
 
 
-def when(text: object) -> str:
-    """An instant in local time, and how far it is from now."""
+def when(text: object, zone: object = None) -> str:
+    """An instant in local time, and how far it is from now. `zone`: in this one, with its name."""
     if not isinstance(text, str):
         return ""
     moment = datetime.datetime.fromisoformat(text)
-    return f"{moment.astimezone().strftime(_time_form())} ({_near(moment)})"
+    return f"{_local(moment, zone)} ({_near(moment)})"
+
+
+def _local(moment: datetime.datetime, zone: object) -> str:
+    if zone is None:
+        return moment.astimezone().strftime(_time_form())
+    try:
+        local, name = moment.astimezone(zoneinfo.ZoneInfo(str(zone))), str(zone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError):  # this machine does not know it
+        local = moment.astimezone()
+        name = local.tzname() or ""
+    return f"{local.strftime(_time_form())} {name}"
 
 
 def amount(count: int) -> str:

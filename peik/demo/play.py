@@ -20,7 +20,7 @@ import msgspec
 from peik.app.serve import own_command
 from peik.demo.screen import DemoBook, DemoCounts, DemoWatch, Promise, Screen, Stuck, narration
 from peik.demo.stage import TOKEN, DemoDeclined, DemoFate, DemoMessage, DemoPerson, DemoStage, Unanswered
-from peik.errors import StartError
+from peik.errors import StartError, to_install
 
 # Who makes the traffic: people who write, a small bot that answers them, a shop that sends news. All send through Peik.
 
@@ -567,7 +567,7 @@ def demo(showing: Showing) -> int:
             from peik.demo.crawler import crawl
         except ImportError as error:
             raise StartError(
-                f"The crawler's demo needs a package that is not installed ({error.name}): pip install 'peik[sessions]'."
+                f"The crawler's demo needs a package that is not installed ({error.name}): {to_install('sessions')}."
             ) from None
         return crawl(showing)
     try:

@@ -26,7 +26,7 @@ from peik.archive.store import (
     SessionState,
 )
 from peik.archive.wiring import archive_of, beside
-from peik.errors import BadInput, Conflict, StartError, Unavailable
+from peik.errors import BadInput, Conflict, StartError, Unavailable, to_install
 from peik.importing.rows import instant_ms_of, snake
 from peik.settings.config import Config, shown_address
 
@@ -295,7 +295,7 @@ class CrawlerSource:
         except ImportError as error:
             raise BadInput(
                 code="no_mongo",
-                detail=f"MongoDB is read by a package that is not here ({error.name}): pip install 'peik[mongo]'.",
+                detail=f"MongoDB is read by a package that is not here ({error.name}): {to_install('mongo')}.",
             ) from None
         self._faults = (PyMongoError, OSError)
         self.shown = shown_address(url)

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 import apsw
 import msgspec
 
-from peik.errors import BadInput, Unavailable
+from peik.errors import BadInput, Unavailable, to_install
 from peik.importing.rows import LETTER_NAMES, snake
 
 PAGE = 1000
@@ -254,7 +254,7 @@ class PostgresSource:
             import asyncpg  # type: ignore[import-untyped,unused-ignore]
         except ImportError:
             raise BadInput(
-                code="no_extra", detail="PostgreSQL needs a package more: pip install 'peik[postgres]'."
+                code="no_extra", detail=f"PostgreSQL needs a package more: {to_install('postgres')}."
             ) from None
         self._faults = (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError)
         self.name = urllib.parse.urlsplit(url).path.strip("/") or "postgres"

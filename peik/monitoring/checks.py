@@ -36,7 +36,7 @@ from peik.core.nodes import NodeStore
 from peik.core.outcome import Delivered
 from peik.core.pace import PaceLimits
 from peik.core.token import Token
-from peik.errors import BadInput, Problem, StartError
+from peik.errors import BadInput, Problem, StartError, to_install
 from peik.inbox.source import read_info
 from peik.jobs.folders import Folders
 from peik.jobs.hosts import Hosts
@@ -481,7 +481,7 @@ def _of_set_key(setting: str) -> Finding:
 
         keys = len(keys_of(setting))
     except ImportError:
-        words, fix = "Accounts need a package that is not installed.", "pip install 'peik[sessions]'"
+        words, fix = "PEIK_SECRET_KEY needs a package that is not installed.", to_install("secrets")
         return Finding(name="secret key", grade=Grade.RED, words=words, fix=fix)
     except StartError as error:
         return Finding(name="secret key", grade=Grade.RED, words=str(error), fix="Mend PEIK_SECRET_KEY.")

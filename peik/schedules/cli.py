@@ -89,7 +89,7 @@ def put(
         whole |= _work(chat or [], contacts=contacts, job=job, method=method, params=_params(method, text, param))
     if dry_run:
         found = _running(context).document(_api().preview, body=whole)
-        context.show(found, lambda: _preview_page(found))
+        context.show(found, lambda: _preview_page(found, whole["tz"]))
         return
     saved = _running(context).document(_api().put, name=name, body=whole)
     context.say(saved, f"Schedule {name} is {saved['state']}; next: {_soon(saved)}.")
@@ -143,7 +143,7 @@ def show(context: CommandContext, name: ScheduleName) -> None:
 def runs(context: CommandContext, name: ScheduleName, limit: Limit = 20, cursor: Cursor = None) -> None:
     """Show what became of its due times, the newest first: also those that were missed."""
     page = _running(context).document(_api().runs, name=name, query=page_of(cursor, limit))
-    context.show(page, lambda: _runs_table(page["runs"]))
+    context.show(page, lambda: _runs_table(page["runs"], _running(context).document(_api().get, name=name)["tz"]))
     if page["next_cursor"] is not None:
         context.note(f"There may be more: --cursor {page['next_cursor']}")
 
@@ -199,7 +199,7 @@ def _soon(one: Document) -> str:
     from peik.cli.output import when
 
     due: Any = one["next"]
-    return when(due[0]) if due else "never"
+    return when(due[0], one["tz"]) if due else "never"
 
 
 def _kind(one: Document) -> str:
@@ -234,7 +234,7 @@ def _table(found: Any) -> "RenderableType":
 def _page(one: Document) -> "RenderableType":
     from peik.cli.output import facts, plain, when
 
-    state, due = str(one["state"]), one["next"]
+    state, due, tz = str(one["state"]), one["next"], one["tz"]
     assert isinstance(due, list)
     work = one[_kind(one)]
     return facts(
@@ -243,36 +243,36 @@ def _page(one: Document) -> "RenderableType":
             ("title", one["title"]),
             ("state", plain(state, _STYLES.get(state, ""))),
             ("cron", f"{one['cron']} ({one['tz']})"),
-            *(("next" if not number else "", when(at)) for number, at in enumerate(due)),
+            *(("next" if not number else "", when(at, tz)) for number, at in enumerate(due)),
             (_kind(one), msgspec.json.encode(work).decode()),
             ("bot", one["bot_id"]),
             ("missed", one["missed"]),
             ("overlap", one["overlap"]),
-            ("begins", when(one["starts_at"])),
-            ("ends", when(one["ends_at"])),
+            ("begins", when(one["starts_at"], tz)),
+            ("ends", when(one["ends_at"], tz)),
             ("runs", one["runs"] if one["runs_max"] is None else f"{one['runs']} of {one['runs_max']}"),
-            ("last", f"{one['last_state']}, {when(one['last_due_at'])}" if one["last_due_at"] else None),
-            ("made", f"{when(one['created_at'])} {one['created_by'] or ''}".strip()),
-            ("changed", f"{when(one['changed_at'])} {one['changed_by'] or ''}".strip()),
+            ("last", f"{one['last_state']}, {when(one['last_due_at'], tz)}" if one["last_due_at"] else None),
+            ("made", f"{when(one['created_at'], tz)} {one['created_by'] or ''}".strip()),
+            ("changed", f"{when(one['changed_at'], tz)} {one['changed_by'] or ''}".strip()),
         ]
     )
 
 
-def _preview_page(found: Document) -> "RenderableType":
+def _preview_page(found: Document, tz: object) -> "RenderableType":
     from peik.cli.output import facts, when
 
     due = found["next"]
     assert isinstance(due, list)
-    lines = [("next" if not number else "", when(at)) for number, at in enumerate(due)]
+    lines = [("next" if not number else "", when(at, tz)) for number, at in enumerate(due)]
     return facts([*lines, ("sends", msgspec.json.encode(found["params"]).decode())])
 
 
-def _runs_table(found: Any) -> "RenderableType":
+def _runs_table(found: Any, tz: object) -> "RenderableType":
     from peik.cli.output import plain, table, when
 
     rows = [
         (
-            when(one["due_at"]),
+            when(one["due_at"], tz),
             plain(one["state"], _STYLES.get(one["state"], "")),
             one["count"] if one["state"] == "missed" else "",
             one["by"] or ("late" if one["is_late"] else ""),

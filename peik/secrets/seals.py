@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
-from peik.errors import StartError, StoreUnavailable, Unavailable
+from peik.errors import StartError, StoreUnavailable, Unavailable, to_install
 
 if TYPE_CHECKING:
     from peik.secrets.vault import Vault
@@ -174,7 +174,7 @@ def seals_of(setting: str | None) -> Seals:
             from peik.secrets.vault import Vault, keys_of
         except ImportError as error:
             raise StartError(
-                f"PEIK_SECRET_KEY needs a package that is not installed ({error.name}): pip install 'peik[secrets]'."
+                f"PEIK_SECRET_KEY needs a package that is not installed ({error.name}): {to_install('secrets')}."
             ) from None
         return Vault(keys_of(setting))
 

@@ -12,7 +12,7 @@ import apsw
 import msgspec
 
 from peik.core.letter import Chat
-from peik.errors import StartError
+from peik.errors import StartError, to_install
 from peik.outbox.store import LoggedMessage, MessageLogTable
 from peik.storage import sql
 from peik.storage.sqlite import database
@@ -151,7 +151,7 @@ class PostgresMessageLog(MessageLogTable):
             from peik.storage.postgres.session import address_of, reach
         except ImportError as error:
             raise StartError(
-                f"{SETTING} needs a package that is not installed ({error.name}): pip install 'peik[postgres]'."
+                f"{SETTING} needs a package that is not installed ({error.name}): {to_install('postgres')}."
             ) from None
         self._address = address_of(url, usual="public", named=_SCHEMA, setting=SETTING)
         self._reach = partial(reach, self._address)

@@ -8,7 +8,7 @@ from peik.clock import Clock
 from peik.core.documents import ContactStore, DocumentStore
 from peik.core.nodes import FileStore, NodeStore
 from peik.erasure.store import Forgetting
-from peik.errors import StartError, StoreUnavailable
+from peik.errors import StartError, StoreUnavailable, to_install
 from peik.inbox.store import InboxStore
 from peik.jobs.store import JobStore
 from peik.outbox.store import HookStore, KeyStore, Store
@@ -114,4 +114,4 @@ def _to_stderr(words: str) -> None:
 
 
 def _missing(extra: str, error: ImportError) -> StartError:
-    return StartError(f"PEIK_STORE needs a package that is not installed ({error.name}): pip install 'peik[{extra}]'.")
+    return StartError(f"PEIK_STORE needs a package that is not installed ({error.name}): {to_install(extra)}.")

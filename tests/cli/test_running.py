@@ -121,7 +121,8 @@ def test_bots_are_added_changed_and_removed_and_their_tokens_never_shown(place: 
     assert shell.peik("bots", "add", "-", stdin="7000002:AAsecond\n").out == "Bot 7000002 is served.\n"
     ran = shell.peik("send", "5", "whose?", "--json")
     assert (ran.code, ran.problem["code"]) == (2, "which_bot")
-    assert "--bot" in ran.problem["detail"]
+    assert "--bot ID. `peik bots list`" in ran.problem["detail"]
+    assert "--bot ID. `peik bots list`" in shell.peik("lanes").err
     assert shell.asked("bots", "pause", "7000002")["paused"]
     assert re.search(r"^7000002 .* paused by hand$", shell.peik("bots", "list").out, re.MULTILINE)
     assert shell.asked("bots", "resume", "7000002")["paused"] is None
@@ -149,11 +150,23 @@ def test_a_key_reaches_as_far_as_it_was_made_for(place: Place) -> None:
     assert "--key-file" in ran.err
 
 
+def test_a_route_that_is_dead_is_down_and_not_open(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    shell.peik("bots", "add", "-", stdin=TOKEN)
+    shell.asked("send", "5", "waits")
+    with served(shell, "http://127.0.0.1:1") as url:
+        shell.environment["PEIK_URL"] = url
+        while (route := shell.asked("routes")["routes"][0])["state"] != "open":
+            pass  # until it has been tried
+        assert route["why"]
+        assert re.search(r"direct +down +", shell.peik("routes", COLUMNS="200").out)
+
+
 def test_routes_and_stats(place: Place) -> None:
     shell, _ = place
     (route,) = shell.asked("routes")["routes"]
     assert (route["name"], route["in_use"]) == ("direct", True)
-    assert re.search(r"^→ +direct +", shell.peik("routes").out, re.MULTILINE)
+    assert re.search(r"^→ +direct +up +", shell.peik("routes").out, re.MULTILINE)
     counted = shell.asked("stats")
     assert counted["bots"][BOT]["completed"] == counted["completed"]
     header, _, row, *_ = shell.peik("stats").out.splitlines()

@@ -3,6 +3,8 @@
 import base64
 import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ from typer.testing import CliRunner
 
 from peik.app.commands import app
 from tests.cli.shell import BOT, TOKEN, Shell, served, telegram
+from tests.patience import PATIENCE_S
 
 ONE, TWO = (base64.b64encode(bytes([number] * 32)).decode() for number in (1, 2))
 
@@ -102,3 +105,22 @@ def test_a_running_peik_says_how_its_secrets_lie_and_seals_them_anew(here: Here,
         assert here.asked("secrets", "open", "--yes", url=url)[1]["code"] == "in_use"
         assert here.asked("send", "5", "still sent", "--wait", "200s", url=url)[1]["state"] == "completed"
     assert here.asked("secrets", "status", PEIK_SECRET_KEY=TWO)[1]["foreign"] == 0
+
+
+def test_who_lacks_the_package_is_told_the_same_line_everywhere(tmp_path: Path) -> None:
+    for words in (["serve"], ["backup", "create"]):
+        program = (
+            "import sys; sys.modules['cryptography'] = None\n"
+            f"sys.argv = ['peik', *{words!r}]; from peik.app.cli import main; main()"
+        )
+        environment = {**os.environ, "PEIK_SECRET_KEY": ONE, "BOT_TOKEN": TOKEN, "PEIK_PORT": "1"}
+        ran = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        assert ran.returncode != 0
+        assert "pip install '.[secrets]' in a checkout of Peik" in " ".join(ran.stderr.split()), ran.stderr

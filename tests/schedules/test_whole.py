@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import random
+import re
 from collections import Counter
 from functools import partial
 from pathlib import Path
@@ -108,10 +109,14 @@ def test_a_schedule_by_command(tmp_path: Path) -> None:
             line = ("--cron", "30 9 * * 1-5", "--tz", "Asia/Tehran", "--chat", "42", "--text", "It is %{date}")
             shown = await peik(server, "put", "morning", *line, "--dry-run", "--json")
             assert len(json.loads(shown)["next"]) == 5
-            assert "is active; next:" in await peik(server, "put", "morning", *line)
-            assert "30 9 * * 1-5 (Asia/Tehran)" in await peik(server, "show", "morning")
+            due = r"\S+ 09:30:00 Asia/Tehran \("
+            assert len(re.findall(due, await peik(server, "put", "morning", *line, "--dry-run"))) == 5
+            assert re.search(rf"is active; next: {due}", await peik(server, "put", "morning", *line))
+            page = await peik(server, "show", "morning")
+            assert "30 9 * * 1-5 (Asia/Tehran)" in page
+            assert len(re.findall(due, page)) == 5
             assert "done" in await peik(server, "run", "morning")
-            assert "done" in await peik(server, "runs", "morning")
+            assert re.search(r"\S+ \S+ Asia/Tehran \(.*done", await peik(server, "runs", "morning"))
             assert "paused" in await peik(server, "pause", "morning")
             assert "morning" in await peik(server, "list")
             assert "active" in await peik(server, "resume", "morning")

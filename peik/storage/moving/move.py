@@ -13,7 +13,7 @@ import msgspec
 
 from peik.clock import Clock
 from peik.core.nodes import FileStore
-from peik.errors import BadInput, Conflict, Problem, StartError
+from peik.errors import BadInput, Conflict, Problem, StartError, to_install
 from peik.secrets.seals import PLAIN, Seals
 from peik.storage.moving import ends as files
 from peik.storage.moving.ends import KindProgress, MoveEnd, MoveProgress, RecordPage, RecordSum
@@ -352,7 +352,7 @@ def end_of(url: str, seals: Seals = PLAIN) -> MoveEnd:
 
 
 def _missing(extra: str, error: ImportError) -> StartError:
-    return StartError(f"This store needs a package that is not installed ({error.name}): pip install 'peik[{extra}]'.")
+    return StartError(f"This store needs a package that is not installed ({error.name}): {to_install(extra)}.")
 
 
 # The admin key, which lies in a file beside a SQLite database and among the secrets of a server's store.
