@@ -13,7 +13,8 @@ def rest_parts() -> Iterator[str]:
     yield (
         "Every call, from the table that Peik itself answers by. A running Peik has all of it with bodies, answers and examples "
         "at `/docs`, and as OpenAPI 3.1 at `/openapi.json`. Each wants a key (`Authorization: Bearer …` or `X-Api-Key`) but "
-        "`/health` and `/ready`. Problems are RFC 9457 JSON with a stable `code`; lists page by `cursor`; ids are strings."
+        "`/health` and `/ready`. Problems are RFC 9457 JSON with a stable `code`; lists page by `cursor`; ids are strings. "
+        "What `Idempotency-Key` counts as a repeat: [letters](../letters.md#repeats)."
     )
     makers = [one for one in vars(rest).values() if isinstance(one, type) and hasattr(one, "table")]
     # A table of routes knows nothing of what its routes will ask: it can be read of one that was never built.
