@@ -22,6 +22,7 @@ _HOMES = {
         "StartError",
         "StoreUnavailable",
         "TooLarge",
+        "TooMany",
         "Unavailable",
     ),
     "peik.jobs.outcome": ("JobHopeless", "JobLater"),

@@ -41,6 +41,7 @@ from peik.errors import Problem as Problem
 from peik.errors import StartError as StartError
 from peik.errors import StoreUnavailable as StoreUnavailable
 from peik.errors import TooLarge as TooLarge
+from peik.errors import TooMany as TooMany
 from peik.errors import Unavailable as Unavailable
 from peik.jobs.hosts import HostDown as HostDown
 from peik.jobs.job import BlockingJob as BlockingJob

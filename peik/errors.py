@@ -7,16 +7,18 @@ Problem                     a caller can fix it; has a stable code, a status and
 ├── Denied                  401: no key, or not a key of ours
 │   └── Forbidden           403: a key of ours that does not reach so far
 ├── TooLarge                413
-├── TooMany                 429: too often, by a key or from an address; nothing was done, and it says when to come back
 ├── Refused                 a letter that somebody waited for has failed (the library's own: peik.client.calls)
-└── Unavailable             503: Peik cannot promise durability now; nothing was accepted
+└── Unavailable             503: Peik cannot promise durability now; nothing was accepted. Ask again later
+    ├── TooMany             429: too often, by a key or from an address; nothing was done, and it says when to come back
     └── StoreUnavailable    the store said no: locked, read-only, full, gone
         └── InDoubt         a server's answer was lost: what was asked for may be stored, or may not
 
 StartError                  Peik cannot start; the sentence says what to do. For people at a terminal.
 """
 
+import copyreg
 import math
+from typing import Any
 
 __all__ = [
     "BadInput",
@@ -48,6 +50,10 @@ class Problem(Exception):
         self.detail = detail
         self.field = field
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """For pickle, which would call the class with the bare sentence: task queues carry errors between processes."""
+        return copyreg.__newobj__, (type(self), *self.args), vars(self)  # type: ignore[attr-defined]
+
 
 class BadInput(Problem):
     """The request itself cannot be right, whatever the state of Peik."""
@@ -75,17 +81,17 @@ class TooLarge(Problem):
     status = 413
 
 
-class TooMany(Problem):
+class Unavailable(Problem):
+    status = 503
+    retry_after_s = 2
+
+
+class TooMany(Unavailable):
     status = 429
 
     def __init__(self, *, code: str, detail: str, wait_s: float) -> None:
         super().__init__(code=code, detail=detail)
         self.retry_after_s = max(1, math.ceil(wait_s))
-
-
-class Unavailable(Problem):
-    status = 503
-    retry_after_s = 2
 
 
 class StoreUnavailable(Unavailable):

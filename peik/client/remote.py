@@ -38,6 +38,7 @@ from peik.errors import (
     Problem,
     StoreUnavailable,
     TooLarge,
+    TooMany,
     Unavailable,
 )
 from peik.jobs.api import JobApi
@@ -679,4 +680,6 @@ def _problem(reply: Reply) -> Problem:
     if reply.status >= 500:
         is_store = told.code.startswith(("store_", "spool_"))
         return (StoreUnavailable if is_store else Unavailable)(code=told.code, detail=told.detail)
+    if reply.status == TooMany.status:
+        return TooMany(code=told.code, detail=told.detail, wait_s=reply.retry_after_s or TooMany.retry_after_s)
     return _KINDS.get(reply.status, Problem)(code=told.code, detail=told.detail)

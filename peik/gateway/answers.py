@@ -95,10 +95,10 @@ def of_problem(problem: Problem) -> GatewayAnswer:
         return failure(400, _WORDS[problem.code])
     if problem.status == 413 or problem.code == "params_too_large":
         return failure(413, f"Request Entity Too Large: {problem.detail}")
-    if isinstance(problem, Unavailable):
-        return failure(problem.status, f"Service Unavailable: {problem.detail}", retry_after_s=problem.retry_after_s)
     if isinstance(problem, TooMany):
         return too_many(problem.retry_after_s)
+    if isinstance(problem, Unavailable):
+        return failure(problem.status, f"Service Unavailable: {problem.detail}", retry_after_s=problem.retry_after_s)
     if problem.status == 409:
         return failure(409, f"Conflict: {problem.detail}")
     return failure(400, f"Bad Request: {problem.detail}")

@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-from peik.errors import Problem, TooMany, Unavailable
+from peik.errors import Problem, Unavailable
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Route = tuple[str, str, Endpoint, str, str]  # verb, path, endpoint, operation id, tag
@@ -22,7 +22,7 @@ Route = tuple[str, str, Endpoint, str, str]  # verb, path, endpoint, operation i
 
 def problem_response(problem: Problem) -> Response:
     headers = {}
-    if isinstance(problem, Unavailable | TooMany):
+    if isinstance(problem, Unavailable):
         headers["Retry-After"] = str(problem.retry_after_s)
     if problem.status == 401:
         headers["WWW-Authenticate"] = "Bearer"

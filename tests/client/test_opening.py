@@ -1,6 +1,8 @@
 """Opening and connecting: what goes wrong at the door, and what a program around Peik may rely on."""
 
 import asyncio
+import datetime
+import pickle
 import ssl
 import subprocess
 import sys
@@ -10,10 +12,23 @@ import aiohttp
 import pytest
 
 import peik as package
-from peik import Denied, Peik, StartError, Unavailable
+from peik import (
+    BadInput,
+    Denied,
+    OnUncertain,
+    Peik,
+    Problem,
+    Receipt,
+    Refused,
+    StartError,
+    State,
+    StoreUnavailable,
+    TooMany,
+    Unavailable,
+)
 from tests.client.counters import opened, telegram
 from tests.patience import PATIENCE_S
-from tests.processes.programs import KEY, served
+from tests.processes.programs import BOT, KEY, served
 from tests.telegram.conftest import certificate, client_tls, server_tls  # noqa: F401  fixtures
 from tests.telegram.peers import peer, read_request
 
@@ -116,6 +131,64 @@ def test_a_server_that_is_not_there_not_peik_or_not_ours_is_told_apart(tmp_path:
             assert denied.value.code == "wrong_key"
 
     asyncio.run(story())
+
+
+def test_a_key_over_its_rate_is_told_as_a_passing_trouble_with_its_time(tmp_path: Path) -> None:
+    async def story() -> None:
+        async with (
+            telegram() as sim,
+            aiohttp.ClientSession() as http,
+            served(tmp_path, sim.url, http, rate_key="1/h burst 3") as server,
+            Peik.connect(server.url, key=KEY) as peik,
+        ):
+            with pytest.raises(Unavailable) as raised:
+                await sent(peik, 9)
+            problem = raised.value
+            assert (type(problem), problem.status, problem.code) == (TooMany, 429, "too_many_requests")
+            assert 2 < problem.retry_after_s <= 3600
+
+    asyncio.run(story())
+
+
+async def sent(peik: Peik, count: int) -> None:
+    for n in range(count):
+        await peik.send_text(5, f"n{n}", idempotency_key=f"n{n}")
+
+
+RECEIPT = Receipt(
+    id="7",
+    bot_id=BOT,
+    chat_id=5,
+    method="sendMessage",
+    state=State.FAILED,
+    priority=0,
+    progress=0,
+    attempts=3,
+    attempts_made=1,
+    uncertain_tries=0,
+    failed_reason="Forbidden: bot was blocked by the user",
+    on_uncertain=OnUncertain.HOLD,
+    params={"chat_id": 5},
+    history=(),
+    created_at=datetime.datetime.now(datetime.UTC),
+)
+
+
+@pytest.mark.parametrize(
+    "problem",
+    [
+        BadInput(code="text_empty", detail="It has no text.", field="text"),
+        StoreUnavailable(code="store_gone", detail="The store cannot be reached."),
+        TooMany(code="too_many_requests", detail="Wait.", wait_s=7),
+        Refused(RECEIPT),
+    ],
+)
+def test_a_problem_goes_through_pickle_as_itself(problem: Problem) -> None:
+    """Celery and process pools carry errors that way."""
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        again = pickle.loads(pickle.dumps(problem, protocol))
+        assert type(again) is type(problem)
+        assert (str(again), again.args, vars(again)) == (str(problem), problem.args, vars(problem))
 
 
 @pytest.mark.parametrize(("url", "key"), [("peik.example", "k"), ("http://h/?q", "k"), ("http://h", "k\r\nX: y")])
