@@ -150,6 +150,8 @@ def calls_of(notices: Sequence[Notice], chat_id: int | str) -> tuple[OutgoingNot
     params: dict[str, Any] = {**attachment.params, **chat}
     if not text:
         return (OutgoingNotice(method=attachment.method, params=params),)
+    if attachment.method == "sendMessage" and not params.get("text"):  # buttons, say, under the words
+        return (OutgoingNotice(method=attachment.method, params={**params, "text": text, **HTML}),)
     has_room = attachment.method in CAPTIONED and "caption" not in params and units_of(text) <= CAPTION_UNITS_MAX
     if has_room:
         return (OutgoingNotice(method=attachment.method, params={**params, "caption": text, **HTML}),)

@@ -180,6 +180,8 @@ def _check_calls(notice: Notice, chat_id: int | str) -> None:
         detail = f"With title and template the text is longer than {TEXT_UNITS_MAX} characters."
         raise BadInput(code="text_too_long", detail=detail)
     for call in calls_of([notice], chat_id):
+        if call.method == "sendMessage" and not call.params.get("text"):
+            raise BadInput(code="text_empty", detail="The text is empty; Telegram refuses empty messages.")
         read_call(call.method, msgspec.json.encode(call.params))
 
 

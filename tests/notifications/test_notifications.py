@@ -76,6 +76,7 @@ def test_who_is_not_linked_or_not_known_is_said_before_anything_is_accepted() ->
             {"digest_s": 1.0},
             {"expires_at_ms": 1},
             {"attachment": Attachment(method="getMe", params={})},
+            {"title": "", "message": "", "attachment": Attachment(method="sendMessage", params={"reply_markup": {}})},
             {"idempotency_key": ""},
         ):
             with pytest.raises(BadInput):
@@ -118,6 +119,25 @@ def test_attachments_carry_the_words_or_follow_them() -> None:
             "sendMessage",
             "sendPhoto",
         ]
+
+    tell(story)
+
+
+def test_the_words_are_the_text_of_a_message_that_brings_only_its_buttons() -> None:
+    buttons = {"inline_keyboard": [[{"text": "Take it", "callback_data": "take"}]]}
+
+    async def story(house: House) -> None:
+        bare = Attachment(method="sendMessage", params={"reply_markup": buttons})
+        await house.notify("lena", "take it?", attachment=bare)
+        await house.stage.quiet()
+        (row,) = house.stage.telegram.sent
+        assert (row.method, house.got(LENA)) == ("sendMessage", ["Task\n\ntake it?"])
+        whole = Attachment(method="sendMessage", params={"text": "Yours?", "reply_markup": buttons})
+        await house.notify("lena", "one more", attachment=whole)
+        await house.stage.quiet()
+        assert house.got(LENA)[1:] == ["Task\n\none more", "Yours?"]
+        (last, first) = await house.service.recent(user_id="lena", limit=2)
+        assert (len(first.notice.letter_ids), len(last.notice.letter_ids)) == (1, 2)
 
     tell(story)
 
