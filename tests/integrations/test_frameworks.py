@@ -237,11 +237,61 @@ print(Order.objects.count(), "order")
 """
 
 
+ROLLED_BACK = """
+from contextlib import redirect_stdout, suppress
+from io import StringIO
+from django.db import transaction
+from django.test import TestCase, TransactionTestCase, override_settings
+from peik.integrations import django as courier
+
+HERE = "peik.integrations.django."
+
+
+def two_orders():
+    with suppress(ZeroDivisionError), transaction.atomic():
+        courier.send_text(1, "never sent")
+        1 / 0
+    with transaction.atomic():
+        with suppress(ZeroDivisionError), transaction.atomic():
+            courier.send_text(1, "nor this, of a savepoint")
+            1 / 0
+        courier.send_text(1, "sent")
+        assert not courier.sent
+
+
+@override_settings(PEIK={"BACKEND": HERE + "MemoryBackend"})
+class InATestCase(TestCase):
+    def test_what_is_rolled_back_is_not_recorded(self):
+        courier.sent.clear()
+        with self.captureOnCommitCallbacks(execute=True):
+            two_orders()
+        self.assertEqual([b'"sent"' in call.as_asked.params for call in courier.sent], [True])
+
+
+class WithRealTransactions(TransactionTestCase):
+    @override_settings(PEIK={"BACKEND": HERE + "MemoryBackend"})
+    def test_what_is_rolled_back_is_not_recorded(self):
+        courier.sent.clear()
+        two_orders()
+        self.assertEqual([b'"sent"' in call.as_asked.params for call in courier.sent], [True])
+
+    @override_settings(PEIK={"BACKEND": HERE + "ConsoleBackend"})
+    def test_nor_is_it_shown(self):
+        courier.sent.clear()
+        with redirect_stdout(StringIO()) as shown:
+            two_orders()
+        self.assertEqual(shown.getvalue(), "sendMessage {'chat_id': 1, 'text': 'sent'}\\n")
+"""
+
+
 def test_a_project_of_django_sends_at_its_commit_alone(tmp_path: Path) -> None:
     sqlite = {"ENGINE": "django.db.backends.sqlite3", "NAME": str(tmp_path / "shop.db")}
     project(tmp_path, sqlite, "PEIK['URL'] = os.environ.get('SHOP_PEIK', '')\nALLOWED_HOSTS = ['*']\n")
     (tmp_path / "sell.py").write_text(SELLING, encoding="utf-8")
-    assert "OK" in typed("manage.py", "test", "shop", folder=tmp_path, PEIK_KEY=KEY)
+    (tmp_path / "shop" / "test_rolled_back.py").write_text(ROLLED_BACK, encoding="utf-8")
+    said = typed("manage.py", "test", "shop", folder=tmp_path, PEIK_KEY=KEY)
+    assert "Ran 4 tests" in said
+    assert "OK" in said
 
     async def story(server: Server, sim: SimServer, _: aiohttp.ClientSession) -> None:
         given = {"SHOP_PEIK": server.url, "PEIK_KEY": KEY, "DJANGO_SETTINGS_MODULE": "settings"}

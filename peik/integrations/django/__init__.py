@@ -75,18 +75,25 @@ class DatabaseBackend(Backend):
 
 
 class MemoryBackend(Backend):
-    """For tests: nothing is sent, and `sent` has the calls."""
+    """For tests: nothing is sent, and `sent` has the calls: once the transaction has committed, as the RestBackend would send
+    them. Within the transaction of a TestCase that is at the end of `captureOnCommitCallbacks(execute=True)`."""
+
+    def __init__(self, *, database: str = "default") -> None:
+        self._database = database
 
     def send(self, method: str, /, **params: Any) -> None:
-        sent.append(Call(method, **params))
+        transaction.on_commit(functools.partial(sent.append, Call(method, **params)), using=self._database)
 
 
 class ConsoleBackend(Backend):
-    """For development: nothing is sent, and standard output shows the calls."""
+    """For development: nothing is sent, and standard output shows the calls, once the transaction has committed."""
+
+    def __init__(self, *, database: str = "default") -> None:
+        self._database = database
 
     def send(self, method: str, /, **params: Any) -> None:
         Call(method, **params)
-        sys.stdout.write(f"{method} {params}\n")
+        transaction.on_commit(lambda: sys.stdout.write(f"{method} {params}\n"), using=self._database)
 
 
 @functools.cache
