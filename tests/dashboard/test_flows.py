@@ -165,6 +165,18 @@ def test_ticked_rows_are_sent_again_and_what_changed_in_between_is_told(stage: S
     stage.play(story, is_scripted=is_scripted)
 
 
+def test_ticked_rows_are_counted_in_the_digits_of_the_page(stage: Stage) -> None:
+    """Persian pages have Latin figures everywhere, so that they can be compared and copied."""
+
+    async def story(home: House, page: Page) -> None:
+        await undelivered(home, "counted", 3)
+        await sign_in(page, home.url, f"{LETTERS}?state=failed&text=counted")
+        await page.locator("[data-tick-all]").check()
+        await expect(page.locator("form#ticked [data-ticked]")).to_have_text("3")
+
+    stage.play(story, language="fa")
+
+
 @both
 def test_ticked_rows_are_cancelled_and_deleted_after_a_question(stage: Stage, is_scripted: bool) -> None:
     words = f"never{is_scripted}"

@@ -96,7 +96,7 @@ function tally() {
   const boxes = [...document.querySelectorAll("input[form=ticked]")];
   const count = boxes.filter((one) => one.checked).length;
   ticked.hidden = !count;
-  ticked.querySelector("[data-ticked]").textContent = count ? new Intl.NumberFormat(document.documentElement.lang).format(count) : "";
+  ticked.querySelector("[data-ticked]").textContent = count ? new Intl.NumberFormat(`${document.documentElement.lang}-u-nu-latn`).format(count) : "";
   const all = document.querySelector("[data-tick-all]");
   if (!all) return;
   all.checked = count > 0 && count === boxes.length;
