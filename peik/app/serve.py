@@ -70,13 +70,17 @@ _OPEN = "start it with {url} in place of https://api.telegram.org; Peik learns i
 _CLOSED = "put BOT_TOKEN=… (from @BotFather) into the file .env here, and start Peik again; or: {peik} bots add"
 
 
-def greeting(url: str, *, key_path: Path | None, bots: int, is_open: bool, peik: str = "peik") -> str:
+def greeting(
+    url: str, *, key_path: Path | None, bots: int, is_open: bool, peik: str = "peik", redis: str | None = None
+) -> str:
     """`key_path` is where the admin key is kept, unless it was set; `is_open`: the gateway takes bots that it does not know;
-    `peik`: how to call the command here."""
+    `peik`: how to call the command here; `redis`: the store, if only REDIS_HOST says so."""
     many = "1 bot" if bots == 1 else f"{bots} bots"
     told = f"Peik listens on {url} (dashboard at /admin, API at /docs), {many}.\n"
     if key_path is not None:
         told += f"The admin key is in {key_path}.\n"
+    if redis is not None:
+        told += f"REDIS_HOST is set, so the store is {redis}. For a file: PEIK_STORE=sqlite:///peik.db.\n"
     if bots:
         return told
     how = _OPEN.format(url=url) if is_open else _CLOSED.format(peik=peik)
@@ -311,6 +315,7 @@ def _greet(peik: Runtime, url: str, key_path: Path | None, unit: Unit | None) ->
             bots=len(peik.outbox.service.bots()),
             is_open=peik.config.gateway_open,
             peik=own_command(sys.argv[0], folder=Path.cwd(), on_path=shutil.which("peik")),
+            redis=peik.config.store_shown if peik.config.is_store_by_redis_host else None,
         )
     )
     sys.stderr.flush()

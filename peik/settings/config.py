@@ -157,6 +157,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True):
     log_files: int
     url: str | None
     key: str | None
+    is_store_by_redis_host: bool = False  # and by no PEIK_STORE: the variable may be meant for another program
 
     def __repr__(self) -> str:
         return "Config(…)"  # secrets are in it
@@ -255,9 +256,8 @@ def find(
     found = {setting.name: _first(setting, sources) for setting in SETTINGS}
     if found["store"].source == DEFAULT:
         for label, source in sources:
-            if source.get("REDIS_HOST"):
-                where = f"{label} REDIS_HOST" if label == _ENVIRONMENT else label
-                found["store"] = GivenSetting(text=_redis(source), source=where)
+            if source.get(_REDIS_HOST):
+                found["store"] = GivenSetting(text=_redis(source), source=f"{label} {_REDIS_HOST}")
                 break
     return found
 
@@ -266,7 +266,7 @@ def _redis(source: Mapping[str, str | None]) -> str:
     """The store that REDIS_HOST and its siblings name."""
     password = source.get("REDIS_PASSWORD")
     user = f":{urllib.parse.quote(password, safe='')}@" if password else ""
-    host = source["REDIS_HOST"] or ""
+    host = source[_REDIS_HOST] or ""
     place = f"[{host}]" if ":" in host else host
     return f"redis://{user}{place}:{source.get('REDIS_PORT') or 6379}/{source.get('REDIS_DB') or 0}"
 
@@ -293,11 +293,13 @@ def read(found: Mapping[str, GivenSetting]) -> Config:
             values[setting.name] = None if given.text is None else setting.parse(given.text)
         except ValueError as error:
             raise StartError(f"{setting.variable}: {error}.") from None
-    return msgspec.convert(values, Config)
+    by_redis_host = found["store"].source.endswith(f" {_REDIS_HOST}")
+    return msgspec.convert({**values, "is_store_by_redis_host": by_redis_host}, Config)
 
 
 DEFAULT = "default"  # where a setting was found that nobody gave
 _ENVIRONMENT = "environment"
+_REDIS_HOST = "REDIS_HOST"
 _Sources = Sequence[tuple[str, Mapping[str, str | None]]]
 
 

@@ -98,7 +98,7 @@ def store_of(
             try:
                 from peik.storage.redis.store import RedisStore
             except ImportError as error:
-                raise _missing("redis", error) from None
+                raise _missing("redis", error, by_redis_host=config.is_store_by_redis_host) from None
             return RedisStore(
                 config.store,
                 clock=clock,
@@ -113,5 +113,10 @@ def _to_stderr(words: str) -> None:
     sys.stderr.write(f"{words}\n")
 
 
-def _missing(extra: str, error: ImportError) -> StartError:
-    return StartError(f"PEIK_STORE needs a package that is not installed ({error.name}): {to_install(extra)}.")
+def _missing(extra: str, error: ImportError, *, by_redis_host: bool = False) -> StartError:
+    wanting = f"needs a package that is not installed ({error.name}): {to_install(extra)}."
+    if by_redis_host:
+        return StartError(
+            f"REDIS_HOST is set, so the store is that Redis, which {wanting} For a file: PEIK_STORE=sqlite:///peik.db."
+        )
+    return StartError(f"PEIK_STORE {wanting}")

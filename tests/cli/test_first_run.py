@@ -1,7 +1,10 @@
 """The first minutes with `peik serve`: what it says when nothing is set, and when something is wrong. Each time one line, with
 the setting and the fix, and never a traceback."""
 
+import os
 import socket
+import subprocess
+import sys
 import urllib.request
 from pathlib import Path
 
@@ -35,6 +38,33 @@ def test_with_nothing_set_it_says_what_comes_next(shell: Shell) -> None:
         "Peik listens on http://[::1]:1 (dashboard at /admin, API at /docs), 2 bots.",
         "The admin key is in peik.db.key.",
     ]
+    by_name = greeting("http://[::1]:1", key_path=None, bots=1, is_open=True, redis="redis://cache:6379/0").splitlines()
+    assert by_name[1:] == [
+        "REDIS_HOST is set, so the store is redis://cache:6379/0. For a file: PEIK_STORE=sqlite:///peik.db."
+    ]
+
+
+def test_a_redis_by_the_name_of_others_says_why_it_is_the_store_where_its_package_is_missing(tmp_path: Path) -> None:
+    program = (
+        "import sys; sys.modules['hiredis'] = None; sys.argv = ['peik', 'serve']; from peik.app.cli import main; main()"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "PEIK_STORE"}
+    for where in ("environment", ".env"):
+        named = {"REDIS_HOST": "127.0.0.1"} if where == "environment" else {}
+        (tmp_path / ".env").write_text("REDIS_HOST=127.0.0.1\n" if where == ".env" else "", encoding="utf-8")
+        ran = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=tmp_path,
+            env={**environment, **named, "PEIK_PORT": "0"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
+        )
+        said = " ".join(ran.stderr.split())
+        assert ran.returncode != 0
+        assert "REDIS_HOST is set, so the store is that Redis, which needs a package" in said, said
+        assert "(hiredis): pip install '.[redis]' in a checkout of Peik" in said, said
+        assert "For a file: PEIK_STORE=sqlite:///peik.db." in said, said
 
 
 def test_a_checkout_is_told_the_command_that_it_has() -> None:

@@ -69,6 +69,8 @@ def test_redis_by_its_own_names_is_the_store_unless_one_is_named(
     given = find(environment=environment, folder=tmp_path)
     config = read(given)
     assert (config.store, given["store"].source) == (store, "environment REDIS_HOST")
+    assert config.is_store_by_redis_host
+    assert not load(environment=environment | {"PEIK_STORE": store}, folder=tmp_path).is_store_by_redis_host
     assert "p@ss" not in config.store_shown
     assert "p%40ss" not in config.store_shown
     assert load(environment=environment | {"PEIK_STORE": "sqlite:///a.db"}, folder=tmp_path).store == "sqlite:///a.db"
