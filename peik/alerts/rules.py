@@ -136,7 +136,8 @@ def expired(event: events.UpdatesExpired, _: int) -> str:
 
 _INTRUDERS = {
     "poller": "Another program polls with this bot's token and takes updates away. Stop it, or change the token.",
-    "webhook": "Somebody set another webhook for this bot. Take it away there, or change the token with @BotFather.",
+    "webhook": "The webhook of this bot led elsewhere, and Peik takes it away. Stop what set it, or leave the updates to it "
+    "(inbound off); if you do not know it, change the token with @BotFather.",
     "gap": "Updates are missing that Telegram had not dropped: another program took them. Find it, or change the token.",
 }
 

@@ -8,8 +8,9 @@ import shutil
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -40,6 +41,7 @@ from peik.gateway.app import App, Gateway
 from peik.inbox.webhook_endpoint import PUSHES
 from peik.monitoring.log import EventLog
 from peik.monitoring.log_file import LogFile, set_up
+from peik.outbox.wiring import tokens_of
 from peik.settings.config import Config
 from peik.storage.sqlite.database import OwnerLock
 from peik.web.server import (
@@ -70,17 +72,34 @@ _OPEN = "start it with {url} in place of https://api.telegram.org; Peik learns i
 _CLOSED = "put BOT_TOKEN=… (from @BotFather) into the file .env here, and start Peik again; or: {peik} bots add"
 
 
+OTHERS_SHOWN = 3
+
+
 def greeting(
-    url: str, *, key_path: Path | None, bots: int, is_open: bool, peik: str = "peik", redis: str | None = None
+    url: str,
+    *,
+    key_path: Path | None,
+    bots: int,
+    is_open: bool,
+    peik: str = "peik",
+    redis: str | None = None,
+    inbound: str = "",
+    others: Mapping[int, str] = MappingProxyType({}),
 ) -> str:
     """`key_path` is where the admin key is kept, unless it was set; `is_open`: the gateway takes bots that it does not know;
-    `peik`: how to call the command here; `redis`: the store, if only REDIS_HOST says so."""
+    `peik`: how to call the command here; `redis`: the store, if only REDIS_HOST says so;
+    `others`: bots of the settings whose updates do not come as PEIK_INBOUND says, and how they do."""
     many = "1 bot" if bots == 1 else f"{bots} bots"
     told = f"Peik listens on {url} (dashboard at /admin, API at /docs), {many}.\n"
     if key_path is not None:
         told += f"The admin key is in {key_path}.\n"
     if redis is not None:
         told += f"REDIS_HOST is set, so the store is {redis}. For a file: PEIK_STORE=sqlite:///peik.db.\n"
+    for bot_id, own in list(others.items())[:OTHERS_SHOWN]:
+        told += (
+            f"PEIK_INBOUND={inbound} is for bots that are new here: bot {bot_id} keeps {own}. "
+            f'To change it: PATCH /v1/bots/{bot_id} {{"inbound": "{inbound}"}}.\n'
+        )
     if bots:
         return told
     how = _OPEN.format(url=url) if is_open else _CLOSED.format(peik=peik)
@@ -315,10 +334,21 @@ def _greet(peik: Runtime, url: str, key_path: Path | None, unit: Unit | None) ->
             bots=len(peik.outbox.service.bots()),
             is_open=peik.config.gateway_open,
             peik=own_command(sys.argv[0], folder=Path.cwd(), on_path=shutil.which("peik")),
+            inbound=peik.config.inbound,
+            others=_otherwise(peik),
             redis=peik.config.store_shown if peik.config.is_store_by_redis_host else None,
         )
     )
     sys.stderr.flush()
+
+
+def _otherwise(peik: Runtime) -> dict[int, str]:
+    """Bots of the settings that came in under another PEIK_INBOUND, or were changed since. Its default asks for nothing."""
+    wanted = peik.config.inbound
+    if wanted == "polling":
+        return {}
+    known = [peik.outbox.service.known(token.bot_id) for token in tokens_of(peik.config)]
+    return {bot.bot_id: bot.inbound for bot in known if bot is not None and bot.inbound != wanted}
 
 
 async def _until_the_end(

@@ -389,7 +389,10 @@ def of_webhook(
         return Finding(name="webhook", grade=grade, words=words, fix=fix)
 
     if inbound == "polling" and host is not None:
-        fix = "Stop the program that set it; a running Peik takes the webhook away."
+        fix = (
+            "A running Peik takes that webhook away. Stop the program that set it, or leave the updates to it: PEIK_INBOUND=off "
+            f'before the first start, PATCH /v1/bots/{bot_id} {{"inbound": "off"}} later.'
+        )
         return graded(Grade.YELLOW, f"Bot {bot_id} is polled, and its webhook leads to {host}.", fix)
     if inbound == "webhook":
         if own_host is None:

@@ -168,6 +168,13 @@ def write_source(pen: LogWriter, event: events.Event) -> None:
             )
         case events.UpdatesExpired(count=count):
             pen.book.error("! Telegram dropped updates before we came", bot=bot_id, count=count)
+        case events.Intruder(kind="webhook", detail=host):
+            pen.book.error(
+                "! the webhook of this bot led elsewhere; Peik takes it away",
+                bot=bot_id,
+                host=host,
+                to_give_it_back=f'PATCH /v1/bots/{bot_id} {{"inbound": "off"}}, then set it again over there',
+            )
         case events.Intruder(kind=kind, detail=detail):
             pen.book.error("! somebody else uses this token", bot=bot_id, kind=kind, detail=detail)
         case events.SourceFailed(source=source, why=why, wait_s=wait_s):

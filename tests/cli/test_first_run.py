@@ -1,6 +1,7 @@
 """The first minutes with `peik serve`: what it says when nothing is set, and when something is wrong. Each time one line, with
 the setting and the fix, and never a traceback."""
 
+import asyncio
 import os
 import socket
 import subprocess
@@ -16,6 +17,7 @@ from peik.errors import StartError
 from peik.settings.config import load
 from tests.cli.shell import Shell, started
 from tests.patience import PATIENCE_S
+from tests.processes.programs import BOT, TOKEN, Server, simulated
 
 
 @pytest.fixture
@@ -76,6 +78,44 @@ def test_a_checkout_is_told_the_command_that_it_has() -> None:
     said = greeting("http://127.0.0.1:8081", key_path=None, bots=0, is_open=False, peik=".venv/bin/peik")
     assert ".venv/bin/peik demo" in said
     assert "`.venv/bin/peik doctor`" in said
+
+
+def test_a_webhook_of_another_program_is_told_with_how_to_give_it_back_and_so_is_a_bot_that_stays_polled(
+    tmp_path: Path,
+) -> None:
+    async def story() -> None:
+        async with simulated(tmp_path) as (sim, http):
+            await sim.post("bots", token=TOKEN)
+            async with http.post(f"{sim.url}/bot{TOKEN}/setWebhook", json={"url": "https://shop.example/tg"}) as set_up:
+                assert set_up.status == 200
+            server = Server(tmp_path, sim.url, http, inbound="polling", poll_timeout="1s")
+            await server.start()
+            try:
+                while not any("the webhook of this bot led elsewhere" in line for line in server.output):  # noqa: ASYNC110  nobody rings for it
+                    await asyncio.sleep(0.02)
+                (line,) = [line for line in server.output if "led elsewhere" in line]
+                assert "shop.example" in line
+                assert f"PATCH /v1/bots/{BOT}" in line
+                assert "/tg" not in line  # the rest of the address can be a secret
+                assert not any("PEIK_INBOUND" in line for line in server.output)
+                assert await server.program.terminate() == 0
+                server.output.clear()
+                server._environment["PEIK_INBOUND"] = "off"
+                await server.start()
+                await server.get("/v1/bots")
+                assert await server.program.terminate() == 0
+                (line,) = [line for line in server.output if "PEIK_INBOUND=off" in line]
+                assert f"bot {BOT} keeps polling" in line
+                assert f'PATCH /v1/bots/{BOT} {{"inbound": "off"}}' in line
+            finally:
+                if server.program.process.returncode is None:
+                    await server.program.kill()
+
+    async def in_time() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            await story()
+
+    asyncio.run(in_time())
 
 
 @pytest.mark.parametrize(
