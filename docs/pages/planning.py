@@ -41,8 +41,9 @@ def planning_parts() -> Iterator[str]:
     run: dict[str, Any] = json.loads(COST.read_text(encoding="utf-8"))
     yield (
         "`peik doctor --for 1M/day` says what so many letters need: which store, how many processes and cores, how much "
-        "disk and network. Write `100M/day`, `1B/day`, or `200/s` for a rate that stays the same all day. It looks at "
-        "nothing; how long things are kept comes from the settings. By new users instead: [the doctor](doctor.md)."
+        "disk and network. Write `100M/day`, `1B/day`, `30M/month` (30 days), or `200/s` for a rate that stays the same all "
+        "day. It looks at nothing; how long things are kept comes from the settings. By new users instead: "
+        "[the doctor](doctor.md)."
     )
     yield from _plans()
     yield "## What it stands on"

@@ -33,7 +33,7 @@ def doctor(
             "--for",
             metavar="USERS",
             help="The verdict before a launch for so many users a day: 1k, 5k, 10k. "
-            "With letters instead, 1M/day or 200/s: what so many need.",
+            "With letters instead, 1M/day, 30M/month or 200/s: what so many need.",
         ),
     ] = None,
     disk: Annotated[str, typer.Option(metavar="SIZE", help="What must be free for that verdict.")] = "50G",
@@ -84,7 +84,8 @@ def _users(text: str | None) -> int | None:
     match = _USERS.fullmatch(text.strip())
     if match is None:
         raise typer.BadParameter(
-            "Write how many users a day: 1k, 5k, 10k or 2500; or how many letters: 1M/day, 200/s.", param_hint="--for"
+            "Write how many users a day: 1k, 5k, 10k or 2500; or how many letters: 1M/day, 30M/month, 200/s.",
+            param_hint="--for",
         )
     return int(match[1]) * (1000 if match[2] else 1)
 
@@ -95,7 +96,7 @@ def _plan(context: CommandContext, text: str) -> None:
 
     demand = read_demand(text)
     if demand is None:
-        raise typer.BadParameter("Write how many letters: 1M/day, 100M/day, 1B/day or 200/s.", param_hint="--for")
+        raise typer.BadParameter("Write how many letters: 1M/day, 1B/day, 30M/month or 200/s.", param_hint="--for")
     config = context.config
     days = StoreDays(
         letters=config.keep_completed / DAY_S, arrivals=config.keep_arrivals / DAY_S, log=config.keep_log / DAY_S

@@ -25,13 +25,14 @@ POSTGRES_CORES = 16
 POSTGRES_LOG_BYTES_PER_S = 200e6
 REDIS_CORES = 1  # its commands run on one thread
 REDIS_MEMORY_BYTES = 64e9
+MONTH_DAYS = 30
 BOT_PER_S = 30  # what Telegram lets one bot send
 BLOAT = 1.3  # rows that are dead and not yet used again, and files that are not shrunk
 WIRE_BYTES = 1_400  # heads and answers of one letter or update on its way in and out, beside its own bytes
 WIRE_TIMES = 4  # those travel so often: to Peik, to the store, back from it, on to Telegram or the bot
 
-_VOLUME = re.compile(r"(\d+(?:\.\d+)?)([kMB]?)/(day|d|s)")
-_TIMES = {"": 1, "k": 10**3, "M": 10**6, "B": 10**9}
+_VOLUME = re.compile(r"(\d+(?:\.\d+)?)([kKMB]?)/(day|d|month|s)")
+_TIMES = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "B": 10**9}
 
 
 class Line(msgspec.Struct, frozen=True):
@@ -107,13 +108,14 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def read_demand(text: str) -> Demand | None:
-    """None: it is no number of letters. `/s` is a rate that stays the same all day."""
+    """None: it is no number of letters. `/s` is a rate that stays the same all day; a month has 30 days."""
     match = _VOLUME.fullmatch(text.strip())
     if match is None or float(match[1]) <= 0:
         return None
     number = float(match[1]) * _TIMES[match[2]]
     if match[3] == "s":
         return Demand(text=text.strip(), letters_per_day=number * DAY_S, peak_per_s=number)
+    number /= MONTH_DAYS if match[3] == "month" else 1
     return Demand(text=text.strip(), letters_per_day=number, peak_per_s=number * PEAK)
 
 
@@ -217,7 +219,8 @@ def advice(demand: Demand, best: Plan) -> str:
             f"Peik and its own share of the bots: they need to know nothing of each other. {limit}"
         )
     if best.store is StoreKind.SQLITE:
-        return f"One process on SQLite is enough. {limit}" if bots > 1 else "One process on SQLite is enough."
+        one = "One process on SQLite, on one machine, is enough."
+        return f"{one} {limit}" if bots > 1 else one
     return (
         f"Take {best.store} with {best.nodes} processes of Peik: peik serve --processes, or several machines. {limit}"
     )

@@ -36,6 +36,8 @@ def demand(text: str) -> Demand:
         ("1M/day", 1e6, 1e6 * 0.3 / 3600),
         ("1.5B/d", 1.5e9, 1.5e9 * 0.3 / 3600),
         ("20k/day", 20e3, 20e3 * 0.3 / 3600),
+        ("20K/day", 20e3, 20e3 * 0.3 / 3600),
+        ("30M/month", 1e6, 1e6 * 0.3 / 3600),
         ("200/s", 200 * 86400, 200),
     ],
 )
@@ -64,6 +66,7 @@ def test_cores_grow_with_the_demand_and_processes_are_enough_for_them() -> None:
 def test_one_file_is_advised_until_its_one_process_is_full_then_a_server_then_several_clusters() -> None:
     chosen = [advised(plans(demand(text))) for text in ("100k/day", "100M/day", "1B/day")]
     assert chosen[0].store is StoreKind.SQLITE
+    assert "one machine" in advice(demand("100k/day"), chosen[0])
     assert (chosen[2].store, chosen[2].clusters > 1) == (StoreKind.POSTGRES, True)
     sqlite = plans(demand("1B/day"))[0]
     assert not sqlite.is_possible
