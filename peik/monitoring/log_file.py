@@ -321,7 +321,8 @@ def set_up(*, level: str, form: str, file: LogFile | None = None) -> None:
             _mask,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(getattr(logging, level.upper())),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        # One write for a line with its end: several processes write to the same place (peik.app.processes).
+        logger_factory=structlog.WriteLoggerFactory(file=sys.stderr),
         cache_logger_on_first_use=True,
     )
     logging.basicConfig(level=logging.WARNING, handlers=[shown])

@@ -4,6 +4,10 @@ import asyncio
 import io
 import json
 import logging
+import os
+import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -265,3 +269,20 @@ def test_a_program_with_two_peiks_inside_has_one_file_and_its_own_log_besides(tm
     assert events.count("-> the log begins") == 2
     assert events.count("+ accepted 1") == 2
     assert {line["level"] for line in lines_of(path)} >= {"debug", "info"}
+
+
+def test_a_line_and_its_end_are_one_write_so_that_processes_do_not_tear_each_others() -> None:
+    program = """
+import structlog
+from peik.monitoring.log_file import set_up
+set_up(level="info", form="json")
+structlog.get_logger().info("first")
+structlog.get_logger().info("second")
+"""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)  # each write is a datagram
+    with ours, theirs:
+        unbuffered = os.environ | {"PYTHONUNBUFFERED": "1"}  # as in containers
+        subprocess.run([sys.executable, "-c", program], stderr=theirs, env=unbuffered, check=True)
+        written = [ours.recv(4096) for _ in range(2)]
+    assert [one.endswith(b"}\n") for one in written] == [True, True], written
+    assert [json.loads(one)["event"] for one in written] == ["first", "second"]

@@ -7,10 +7,11 @@ import os
 import random
 import re
 import signal
+import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 import psutil
@@ -52,6 +53,38 @@ def processes(node: Node) -> list[psutil.Process]:
     return []
 
 
+class Ports:
+    """Three in a row that nobody else is given: one for all, and one for each of two processes. See `Port`."""
+
+    def __init__(self) -> None:
+        while True:
+            self._held = [Port()]
+            self.number = self._held[0].number
+            try:
+                self._others = [self._bound(self.number + place) for place in (1, 2)]
+            except OSError:
+                continue  # one of them is somebody's
+            return
+
+    @staticmethod
+    def _bound(number: int) -> socket.socket:
+        place = socket.socket()
+        try:
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            place.bind(("127.0.0.1", number))
+        except BaseException:
+            place.close()
+            raise
+        return place
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for one in self._others:
+            one.close()
+
+
 async def until(node: Node, is_so: Callable[[Any], bool]) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while not is_so((await node.get("/health"))["parts"]["processes"]):  # noqa: ASYNC110  other processes
@@ -59,7 +92,7 @@ async def until(node: Node, is_so: Callable[[Any], bool]) -> None:
 
 
 async def told(node: Node, event: str) -> dict[str, Any]:
-    """The first line of the log that says this."""
+    """The first line of the log that says this. Lines of several processes stand whole, each by itself."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
             for line in node.output:
@@ -150,8 +183,11 @@ async def asked_again_and_again(node: Node, ended: asyncio.Event) -> int:
 @pytest.mark.parametrize("how", ["SIGHUP", "--replace"])
 def test_all_are_replaced_and_no_connection_is_refused(kind: str, how: str, tmp_path: Path) -> None:
     async def story() -> None:
-        place = Port()
-        async with unit(kind, tmp_path, port=str(place.number)) as (_, node):
+        with Ports() as place:
+            await replaced(str(place.number))
+
+    async def replaced(port: str) -> None:
+        async with unit(kind, tmp_path, port=port) as (_, node):
             before, parent = processes(node), node.pid
             ended = asyncio.Event()
             asking = asyncio.create_task(asked_again_and_again(node, ended))
