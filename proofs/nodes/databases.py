@@ -114,7 +114,9 @@ class RedisSentinel:
 
     def replicas(self) -> int:
         with redis.Redis(port=self.port, decode_responses=True) as client:
-            return sum("s_down" not in one["flags"] for one in client.sentinel_slaves(self.NAME))
+            known = client.sentinel_slaves(self.NAME)
+        # It promotes only one that has told it, at its last look, that it follows.
+        return sum("s_down" not in one["flags"] and one["master-link-status"] == "ok" for one in known)
 
     def remove(self) -> None:
         self._process.kill()
