@@ -138,6 +138,9 @@ class ModelNodes:
     async def durability(self) -> list[str]:
         return []
 
+    async def failover_loses(self) -> bool:
+        return False
+
     async def ask(self, work: Callable[[], T]) -> T:
         try:
             return await run_in(self._wire, work)

@@ -109,6 +109,9 @@ class NodeStore(Protocol):
         """What of this store's settings breaks the promise, each with what to set instead. Empty: a commit outlives a
         power cut."""
 
+    async def failover_loses(self) -> bool:
+        """Whether a copy of the store follows that no commit waits for: a failover to it loses what it had not heard."""
+
 
 class FileStore(Protocol):
     """Files of letters that every node can read, in parts. What is kept stays until it is dropped."""

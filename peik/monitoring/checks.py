@@ -595,7 +595,8 @@ async def _looked(check: "DoctorCheck", scene: DoctorScene) -> list[Finding]:
 
 async def _of_durability(scene: DoctorScene) -> list[Finding]:
     assert scene.store is not None
-    return doctor.of_durability(await scene.store.nodes.durability())
+    nodes = scene.store.nodes
+    return doctor.of_durability(await nodes.durability(), failover_loses=await nodes.failover_loses())
 
 
 async def _of_nodes(scene: DoctorScene) -> list[Finding]:

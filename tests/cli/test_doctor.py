@@ -141,6 +141,13 @@ def test_a_sentence_about_durability_ends_with_its_fix() -> None:
     assert (one.grade, one.fix) == (Grade.YELLOW, "Take backups (mongodump).")
 
 
+def test_a_copy_that_no_commit_waits_for_is_a_word_and_no_alarm() -> None:
+    lasting, failover = doctor.of_durability([], failover_loses=True)
+    assert (lasting.name, failover.name, failover.grade) == ("durability", "failover", Grade.GREEN)
+    assert "a failover loses" in failover.words
+    assert doctor.of_durability([]) == [lasting]
+
+
 # ---- the command ----
 
 

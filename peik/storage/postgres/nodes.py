@@ -294,6 +294,9 @@ class PostgresNodes:
     async def durability(self) -> list[str]:
         return await self._read(session.warnings)
 
+    async def failover_loses(self) -> bool:
+        return bool(await self._read(lambda one: one.number(_SQL["is_followed_in_its_own_time"])))
+
     # ---- asking ----
 
     async def _ask(self, work: Callable[[PostgresSession], Awaitable[T]]) -> T:

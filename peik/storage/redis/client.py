@@ -401,6 +401,10 @@ class RedisClient:
             await pool.disconnect()
 
     @property
+    def waits_for_replicas(self) -> bool:
+        return self._replicas > 0
+
+    @property
     def shown(self) -> str:
         """Where it is, without its password."""
         if self._sentinel is not None:
@@ -588,6 +592,13 @@ async def weaknesses(redis: "aioredis.Redis") -> list[str]:
     except exceptions.ResponseError:
         return ["This Redis user may not ask INFO: whether anything is durable cannot be told."]
     return [*_of_role(info), *await _of_log(redis, info), *_of_memory(info)]
+
+
+async def has_replicas(redis: "aioredis.Redis") -> bool:
+    try:
+        return int((await redis.info("replication")).get("connected_slaves", 0)) > 0
+    except exceptions.ResponseError:  # this user may not ask INFO, which `weaknesses` says
+        return False
 
 
 def _of_role(info: dict[str, Any]) -> list[str]:

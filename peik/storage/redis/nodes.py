@@ -16,7 +16,7 @@ import msgspec
 from peik import __version__
 from peik.core.letter import Letter
 from peik.core.nodes import Beat, News, NodeRecord
-from peik.storage.redis.client import RedisClient, weaknesses
+from peik.storage.redis.client import RedisClient, has_replicas, weaknesses
 from peik.storage.redis.commits import Commits, RedisNews
 from peik.storage.redis.records import letter_at, pairs
 
@@ -140,6 +140,9 @@ class RedisNodes:
 
     async def durability(self) -> list[str]:
         return await self._client.ask(weaknesses(self._client.redis))
+
+    async def failover_loses(self) -> bool:
+        return not self._client.waits_for_replicas and await self._client.ask(has_replicas(self._client.redis))
 
     @property
     def _lease_ms(self) -> int:

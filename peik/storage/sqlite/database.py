@@ -503,3 +503,6 @@ class SqliteNodes:
 
     async def durability(self) -> list[str]:
         return []  # `synchronous=FULL` is set by ourselves, on every connection
+
+    async def failover_loses(self) -> bool:
+        return False

@@ -51,6 +51,30 @@ async def test_letters_go_to_the_primary_wherever_it_stands_in_the_address_and_t
         assert await tally(store) == Tally(waiting=2)
 
 
+async def test_a_standby_that_no_commit_waits_for_is_known(
+    tmp_path: Path, own_server: PostgresServer, standby: PostgresServer
+) -> None:
+    async with _place(tmp_path, own_server.port).open() as store:
+        await _followed(own_server, standby)
+        assert await store.nodes.failover_loses()
+        await _run(own_server, "ALTER SYSTEM SET synchronous_standby_names = '*'")
+        await _run(own_server, "SELECT pg_reload_conf()")
+
+        async def is_waited_for() -> bool:
+            return not await store.nodes.failover_loses()
+
+        await until(is_waited_for)
+        standby.stop()
+        await _run(own_server, "ALTER SYSTEM RESET synchronous_standby_names")
+        await _run(own_server, "SELECT pg_reload_conf()")
+
+        async def is_reset() -> bool:
+            return not await _run(own_server, "SHOW synchronous_standby_names")
+
+        await until(is_reset)
+        assert not await store.nodes.failover_loses()  # nobody follows
+
+
 async def test_a_standby_alone_is_refused_at_the_start(tmp_path: Path, standby: PostgresServer) -> None:
     with pytest.raises(StartError, match="read-only"):
         await _place(tmp_path, standby.port).make(is_owner=True).open()

@@ -161,6 +161,7 @@ async def test_who_is_told_that_this_is_a_replica_connects_again(family: tuple[R
     sentinel.remove()
     async with opened(f"{primary.url}?prefix=own") as store:
         await with_a_letter(store)
+        assert await store.nodes.failover_loses()  # nobody waits for the replica
         with primary.client() as client:
             before = client.info("stats")["total_connections_received"]
             client.replicaof("127.0.0.1", replica.port)
@@ -178,6 +179,7 @@ async def test_what_no_replica_has_is_in_doubt(family: tuple[Redis, Redis, Redis
     sentinel.remove()
     async with opened(f"{primary.url}?prefix=own&replicas=1") as store:
         await with_a_letter(store)
+        assert not await store.nodes.failover_loses()
         replica.kill()
         with pytest.raises(InDoubt, match="0 of 1 replicas"):
             await accept(store, draft(2))

@@ -15,6 +15,11 @@ WITH gone AS (DELETE FROM nodes WHERE name = :node RETURNING name),
     freed AS (UPDATE leases SET node = NULL WHERE node = :node RETURNING bot_id)
 SELECT (SELECT count(*) FROM gone) + (SELECT count(*) FROM unlocked) + (SELECT count(*) FROM freed)
 
+-- name: is_followed_in_its_own_time
+-- Whether a standby follows, or whatever else reads this server's log, and no commit waits for any. A base backup is none.
+SELECT (current_setting('synchronous_standby_names') = ''
+    AND EXISTS (SELECT 1 FROM pg_stat_replication WHERE state IS DISTINCT FROM 'backup'))::int
+
 -- name: take_lock
 INSERT INTO locks (name, node, expires_at)
 VALUES (:name, :node, clock_timestamp() + make_interval(secs => :lease_s::float8))
