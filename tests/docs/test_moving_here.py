@@ -21,7 +21,7 @@ from tests.docs.pages import blocks, read
 from tests.patience import PATIENCE_S
 from tests.processes.programs import KEY, served
 
-(FROM_BULLMQ,) = blocks("docs/from-bullmq.md", "js")
+FROM_BULLMQ, _ = blocks("docs/from-bullmq.md", "js")
 _, *FROM_CELERY = blocks("docs/from-celery.md", "python")
 (FROM_A_TABLE,) = blocks("docs/from-your-own-table.md", "python")
 
@@ -63,7 +63,7 @@ def test_each_way_here_sends_once_though_it_is_gone_twice(tmp_path: Path, monkey
                 letters = await everything(http, server.url)
             assert sim.telegram.sent.texts(5) == ["one", "two"]
             assert sim.telegram.sent.texts(6) == ["other"]
-            assert sim.telegram.sent.texts(42) == ["Your order is on its way"]
+            assert sim.telegram.sent.texts(7) == ["Your order is on its way"]
             assert sim.telegram.sent.texts(8) == ["from Node"]
             assert letters == 5
 

@@ -75,14 +75,14 @@ def test_the_typed_client_of_the_page_compiles_sends_and_refuses_what_is_misspel
         ):
             document = await server.get("/openapi.json")
             asked = re.findall(r"(GET|POST|PUT|PATCH|DELETE) (/v1/[\w/{}-]+)", read(PAGE))
-            assert len(asked) > 10
+            assert len(asked) >= 10
             assert [one for one in asked if one[0].lower() not in document["paths"].get(one[1], {})] == []
             program = await asyncio.to_thread(made, tmp_path, server.url)
             assert await asyncio.to_thread(compiled, program, tmp_path) == ""
             given = {"PEIK_URL": server.url, "PEIK_KEY": KEY}
             said = [await asyncio.to_thread(ran, program, "made/send.js", folder=tmp_path, **given) for _ in "12"]
             assert [one.stdout for one in said] == ["completed 1 1\n"] * 2, said[0].stderr
-            assert sim.telegram.sent.texts(42) == ["Order 17 is on its way"]
+            assert sim.telegram.sent.texts(7) == ["Order 17 is on its way"]
             refused = await asyncio.to_thread(ran, program, "made/send.js", folder=tmp_path, PEIK_URL=server.url)
             assert "Peik did not accept it" in refused.stderr
 
