@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from peik.accounts.session_files import Looked
 
 # What leaves nothing to be done. The rest makes the exit code 1.
-_FINE = frozenset({"imported", "duplicate"})
-_STYLES = {"imported": "green", "duplicate": "dim", "unchecked": "yellow"}
+_FINE = frozenset({"imported", "would_import", "duplicate"})
+_STYLES = {"imported": "green", "would_import": "green", "duplicate": "dim", "unchecked": "yellow"}
 
 
 def register_import(app: typer.Typer) -> None:
@@ -46,6 +46,7 @@ def take_in(
     keep_files: Annotated[
         bool, typer.Option("--keep-files", help="Run from copies in PEIK_SESSIONS_DIR instead of sealed keys.")
     ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be taken in.")] = False,
 ) -> None:
     """Take in session files of Telethon: each is looked at, told of, and registered once. The files stay as they are."""
     paths = _paths(files)
@@ -59,7 +60,7 @@ def take_in(
                 advance(1)
 
             try:
-                client.take_in(paths, agent_id=agent, check=check, keep_files=keep_files, on_each=note)
+                client.take_in(paths, agent_id=agent, check=check, keep_files=keep_files, is_dry=dry_run, on_each=note)
             except KeyboardInterrupt:
                 context.note(
                     f"Interrupted after {len(reports)} of {len(paths)}. What was taken in stays; start again to go on."

@@ -387,11 +387,18 @@ class AccountService(OpenAccounts):
             raise problem_of(error) from None
 
     def import_files(
-        self, paths: Sequence[Path], *, agent_id: str, check: bool = False, keep_files: bool = False
+        self,
+        paths: Sequence[Path],
+        *,
+        agent_id: str,
+        check: bool = False,
+        keep_files: bool = False,
+        is_dry: bool = False,
     ) -> AsyncIterator[Looked]:
         """One report for each file, as it comes. See `peik.accounts.session_files`."""
         self._must_be_open()
-        return self._imported(self._must_be_able().run(paths, agent_id=agent_id, check=check, keep_files=keep_files))
+        run = self._must_be_able().run
+        return self._imported(run(paths, agent_id=agent_id, check=check, keep_files=keep_files, is_dry=is_dry))
 
     async def _imported(self, reports: AsyncIterator[Looked]) -> AsyncIterator[Looked]:
         async for report in reports:

@@ -34,6 +34,7 @@ _KEY_MARK = "key"  # in the metadata: which key it is, without telling anything 
 
 class FileVerdict(enum.StrEnum):
     IMPORTED = "imported"
+    WOULD_IMPORT = "would_import"  # it would be (only with a dry run)
     DUPLICATE = "duplicate"  # its key is registered already, or came in an earlier file
     NOT_A_SESSION = "not_a_session"
     EMPTY = "empty"  # a session in which nobody ever signed in
@@ -138,10 +139,17 @@ class Importing:
         way_of(proxy)
 
     async def run(
-        self, paths: Sequence[Path], *, agent_id: str, check: bool = False, keep_files: bool = False
+        self,
+        paths: Sequence[Path],
+        *,
+        agent_id: str,
+        check: bool = False,
+        keep_files: bool = False,
+        is_dry: bool = False,
     ) -> AsyncIterator[Looked]:
         """One report per file, as it comes. `check` asks Telegram about each before it is registered. `keep_files`: the
-        session runs from a copy of its file in PEIK_SESSIONS_DIR; else from a sealed string, and the file is not needed."""
+        session runs from a copy of its file in PEIK_SESSIONS_DIR; else from a sealed string, and the file is not needed.
+        `is_dry` registers and copies nothing."""
         known = await self._known_marks()
         for path in paths:
             try:
@@ -149,6 +157,12 @@ class Importing:
                 if found.mark in known:
                     raise Unusable(FileVerdict.DUPLICATE, f"Session {known[found.mark]} has the same key.")
                 me = await self._checked(found.secret, agent_id) if check else None
+                if is_dry:
+                    known[found.mark] = f"of {path.name}"
+                    yield Looked(
+                        file=path.name, verdict=FileVerdict.WOULD_IMPORT, user_id=me.user_id if me is not None else None
+                    )
+                    continue
                 told = {_KEY_MARK: found.mark, "imported": path.name}
                 session = await self._register(
                     told, me, agent_id, kept=self._keeping(path, found, keep_file=keep_files)

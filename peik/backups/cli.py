@@ -59,7 +59,8 @@ def create(store: _Store = None, as_json: _Json = False) -> None:
         run.context.say(document, str(made.path))
         if not made.entry.is_sealed:
             run.context.note(
-                "It is not sealed, and holds tokens: keep it where nobody else reads, or set PEIK_SECRET_KEY."
+                "It is not sealed, and holds tokens and the accounts themselves: keep it where nobody else reads, "
+                "or set PEIK_SECRET_KEY."
             )
 
     _run(work, store, is_json=as_json)

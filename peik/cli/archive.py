@@ -78,11 +78,12 @@ class ArchiveClient(InProcessClient):
         agent_id: str,
         check: bool,
         keep_files: bool,
+        is_dry: bool,
         on_each: "Callable[[Looked], None]",
     ) -> None:
         async def work() -> None:
             async for looked in self._service.import_files(
-                paths, agent_id=agent_id, check=check, keep_files=keep_files
+                paths, agent_id=agent_id, check=check, keep_files=keep_files, is_dry=is_dry
             ):
                 on_each(looked)
 

@@ -224,6 +224,12 @@ def test_files_are_taken_in_once_and_each_has_its_verdict(alone: Shell, tmp_path
     session_file(folder / "a.session", b"\x01" * 256)
     session_file(folder / "b.session", b"\x02" * 256)
     (folder / "notes.txt").write_text("no session", encoding="utf-8")
+    session_file(folder / "copy.session", b"\x01" * 256)
+    dry = alone.peik("sessions", "import", str(folder), "--agent", "shop", "--dry-run", "--json")
+    assert (dry.code, dry.document["counts"]) == (0, {"would_import": 2, "duplicate": 1})
+    assert dry.document["files"][2]["detail"] == "Session of a.session has the same key."
+    assert alone.asked("sessions", "list")["sessions"] == []
+    (folder / "copy.session").unlink()
     ran = alone.peik("sessions", "import", str(folder), "--agent", "shop")
     assert (ran.code, ran.err.splitlines()[-1]) == (0, "2 imported.")
     session_file(folder / "c.session", None)

@@ -7,6 +7,8 @@ schemas of Kubernetes, and a Peik is started with the environment that its pod w
 import asyncio
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -109,6 +111,17 @@ def test_what_cannot_be_right_is_refused(values: dict[str, Any], words: str) -> 
     said = helm("template", "shop", values=values)
     assert said.returncode != 0
     assert words in said.stderr
+
+
+@pytest.mark.parametrize("verb", ["install", "upgrade"])
+def test_the_lines_of_the_page_are_taken(verb: str) -> None:
+    page = (ROOT / "docs" / "kubernetes.md").read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^ *helm {verb} peik deploy/helm (.+)$", page, re.MULTILINE)
+    words = [word for word in shlex.split(line) if word != "--reuse-values"]  # there is no release to take them from
+    said = helm("template", "peik", *words, values=SQLITE)
+    assert said.returncode == 0, said.stderr
+    tag = line.rpartition("image.tag=")[2]
+    assert re.search(rf'image: "\S+:{tag}"', said.stdout)
 
 
 def test_secrets_are_in_the_secret_alone() -> None:

@@ -10,6 +10,7 @@ import yaml
 from prometheus_client import CollectorRegistry, ProcessCollector
 from typer.main import get_command
 
+from peik.accounts.registry import HealthGrade
 from peik.alerts.looks import RATE_MIN, Thresholds
 from peik.alerts.rules import BY_NAME
 from peik.app.commands import app
@@ -40,6 +41,7 @@ VALUES = {
     ("peik_outbox_letters", "state"): set(Tally.__struct_fields__),
     ("peik_user_jobs", "state"): set(JobTally.__struct_fields__),
     ("peik_session_state", "state"): {str(state) for state in SessionState},
+    ("peik_session_health", "grade"): {str(grade) for grade in HealthGrade},
     ("peik_send_attempts_total", "outcome"): {kind.__name__.lower() for kind in Outcome.__args__},
     ("peik_breaker_state", "kind"): {"route", "host"},
     ("peik_flood_wait_seconds_total", "scope"): {"chat", "bot", "session"},
