@@ -98,7 +98,7 @@ def greeting(
     for bot_id, own in list(others.items())[:OTHERS_SHOWN]:
         told += (
             f"PEIK_INBOUND={inbound} is for bots that are new here: bot {bot_id} keeps {own}. "
-            f'To change it: PATCH /v1/bots/{bot_id} {{"inbound": "{inbound}"}}.\n'
+            f"To change it: peik bots inbound {bot_id} {inbound}\n"
         )
     if bots:
         return told

@@ -331,6 +331,7 @@ EXAMPLES: Mapping[str, tuple[str, ...]] = {
     "bots resume": ("123456",),
     "bots token": ("123456",),
     "bots remove": ("123456 --yes",),
+    "bots inbound": ("123456 off",),
     "bots limits": ("123456 --bulk-per-s 20",),
     "users link": ("user-7 --expires-in 10m",),
     "users show": ("user-7",),

@@ -395,7 +395,7 @@ def of_webhook(
     if inbound == "polling" and host is not None:
         fix = (
             "A running Peik takes that webhook away. Stop the program that set it, or leave the updates to it: PEIK_INBOUND=off "
-            f'before the first start, PATCH /v1/bots/{bot_id} {{"inbound": "off"}} later.'
+            f"before the first start, `peik bots inbound {bot_id} off` later."
         )
         return graded(Grade.YELLOW, f"Bot {bot_id} is polled, and its webhook leads to {host}.", fix)
     if inbound == "webhook":

@@ -173,7 +173,7 @@ def write_source(pen: LogWriter, event: events.Event) -> None:
                 "! the webhook of this bot led elsewhere; Peik takes it away",
                 bot=bot_id,
                 host=host,
-                to_give_it_back=f'PATCH /v1/bots/{bot_id} {{"inbound": "off"}}, then set it again over there',
+                to_give_it_back=f"peik bots inbound {bot_id} off, then set it again over there",
             )
         case events.Intruder(kind=kind, detail=detail):
             pen.book.error("! somebody else uses this token", bot=bot_id, kind=kind, detail=detail)

@@ -1,4 +1,4 @@
-"""`peik bots list|add|pause|resume|token|remove|limits`. Tokens are never arguments."""
+"""`peik bots list|add|pause|resume|inbound|token|remove|limits`. Tokens are never arguments."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -21,6 +21,8 @@ app = typer.Typer(no_args_is_help=True, help="The bots that Peik serves.")
 BotId = Annotated[str, typer.Argument(metavar="BOT", help="The number before the colon of its token.")]
 TokenFrom = Annotated[str | None, typer.Argument(metavar="-", help="- reads the token from standard input.")]
 TokenFile = Annotated[Path | None, typer.Option("--token-file", metavar="FILE", help="A file with the token.")]
+
+_INBOUND = "Its updates: off, polling or webhook."
 
 
 @asks(app, "list")
@@ -54,7 +56,7 @@ def add(
     context: CommandContext,
     token: TokenFrom = None,
     token_file: TokenFile = None,
-    inbound: Annotated[str, typer.Option(metavar="HOW", help="Its updates: off, polling or webhook.")] = "off",
+    inbound: Annotated[str, typer.Option(metavar="HOW", help=_INBOUND)] = "off",
 ) -> None:
     """Add a bot by its token, from a hidden prompt, a file or standard input; or give a known one its new token."""
     text = secret(token, token_file, "Token of the bot")
@@ -72,6 +74,14 @@ def pause(context: CommandContext, bot: BotId) -> None:
 def resume(context: CommandContext, bot: BotId) -> None:
     """Let a paused bot go on."""
     context.say(_changed(context, bot, {"paused": False}), f"Bot {bot} goes on.")
+
+
+@asks(app)
+def inbound(
+    context: CommandContext, bot: BotId, how: Annotated[str, typer.Argument(metavar="HOW", help=_INBOUND)]
+) -> None:
+    """Say how a bot's updates come: another program keeps its own with "off"."""
+    context.say(_changed(context, bot, {"inbound": how}), f"Updates of bot {bot}: {how}.")
 
 
 @asks(app)

@@ -95,7 +95,7 @@ def test_a_webhook_of_another_program_is_told_with_how_to_give_it_back_and_so_is
                     await asyncio.sleep(0.02)
                 (line,) = [line for line in server.output if "led elsewhere" in line]
                 assert "shop.example" in line
-                assert f"PATCH /v1/bots/{BOT}" in line
+                assert f"peik bots inbound {BOT}" in line
                 assert "/tg" not in line  # the rest of the address can be a secret
                 assert not any("PEIK_INBOUND" in line for line in server.output)
                 assert await server.program.terminate() == 0
@@ -106,7 +106,7 @@ def test_a_webhook_of_another_program_is_told_with_how_to_give_it_back_and_so_is
                 assert await server.program.terminate() == 0
                 (line,) = [line for line in server.output if "PEIK_INBOUND=off" in line]
                 assert f"bot {BOT} keeps polling" in line
-                assert f'PATCH /v1/bots/{BOT} {{"inbound": "off"}}' in line
+                assert f"peik bots inbound {BOT} off" in line
             finally:
                 if server.program.process.returncode is None:
                     await server.program.kill()

@@ -126,6 +126,9 @@ def test_bots_are_added_changed_and_removed_and_their_tokens_never_shown(place: 
     assert shell.asked("bots", "pause", "7000002")["paused"]
     assert re.search(r"^7000002 .* paused by hand$", shell.peik("bots", "list").out, re.MULTILINE)
     assert shell.asked("bots", "resume", "7000002")["paused"] is None
+    assert shell.peik("bots", "inbound", "7000002", "polling").out == "Updates of bot 7000002: polling.\n"
+    assert shell.asked("bots", "inbound", "7000002", "off")["inbound"] == "off"
+    assert shell.peik("bots", "inbound", "7000002", "both", "--json").problem["code"] == "bad_inbound"
     (shell.folder / "token").write_text("7000002:AAthird\n", encoding="utf-8")
     assert shell.peik("bots", "token", "7000002", "--token-file", "token").code == 0
     shell.peik("bots", "limits", "7000002", "--group-per-min", "10")
